@@ -1,0 +1,211 @@
+//! A private apt: the machine's own sources and keys, but lists, downloads and
+//! package status of its own in the cache folder. Needs no root and changes
+//! nothing of the system; apt verifies what it fetches.
+
+mod sources;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::say;
+
+/// The private apt.
+pub(crate) struct Apt {
+    dir: PathBuf,
+    /// Code name of the release this machine runs.
+    pub(crate) codename: String,
+}
+
+/// A package that the archive has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// Bytes to download.
+    pub(crate) size: u64,
+}
+
+impl Apt {
+    /// Sets it up in `dir`, from the machine's configuration as it is now.
+    pub(crate) fn open(dir: &Path) -> Result<Apt> {
+        let os = fs::read_to_string("/etc/os-release").context("`/etc/os-release`")?;
+        let codename = sources::codename(&os)
+            .context("/etc/os-release: no VERSION_CODENAME; the lab needs a Debian release")?;
+        let apt = Apt { dir: dir.to_owned(), codename };
+        for d in ["lists/partial", "cache/archives/partial", "debs"] {
+            fs::create_dir_all(dir.join(d)).with_context(|| format!("`{}`", dir.display()))?;
+        }
+        apt.configure(true)?;
+        Ok(apt)
+    }
+
+    fn configure(&self, backports: bool) -> Result<()> {
+        let all = sources::read_all(Path::new("/etc/apt"))?;
+        let chosen = sources::choose(&all, &self.codename, backports)?;
+        let dir = self.dir.to_str().context("cache folder: its name is not UTF-8")?;
+        // An empty status: dependencies are resolved in full, so that what is
+        // unpacked depends on no package of this machine. The hooks of the
+        // machine's configuration would work on its own lists and cache.
+        let mut conf = format!(
+            "Dir::State::lists \"{dir}/lists\";\n\
+             Dir::State::status \"{dir}/status\";\n\
+             Dir::Cache \"{dir}/cache\";\n\
+             Dir::Etc::sourcelist \"{dir}/lab.sources\";\n\
+             Dir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferencesparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"/dev/null\";\n\
+             Acquire::Languages \"none\";\n\
+             APT::Install-Recommends \"false\";\n\
+             APT::Get::Assume-Yes \"true\";\n"
+        );
+        for hook in [
+            "APT::Update::Pre-Invoke",
+            "APT::Update::Post-Invoke",
+            "APT::Update::Post-Invoke-Success",
+            "DPkg::Pre-Invoke",
+            "DPkg::Post-Invoke",
+            "Acquire::IndexTargets::deb::DEP-11",
+        ] {
+            conf += &format!("#clear {hook};\n");
+        }
+        // Root would hand downloads to a user who cannot see the cache folder.
+        if nix::unistd::geteuid().is_root() {
+            conf += "APT::Sandbox::User \"root\";\n";
+        }
+        for (name, text) in [
+            ("status", ""),
+            ("lab.sources", &sources::render(&chosen)),
+            ("apt.conf", &conf),
+        ] {
+            let path = self.dir.join(name);
+            fs::write(&path, text).with_context(|| format!("`{}`", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, tool: &str, args: &[&str]) -> Result<String> {
+        let out = Command::new(tool)
+            .arg("-c")
+            .arg(self.dir.join("apt.conf"))
+            .args(args)
+            .current_dir(self.dir.join("debs"))
+            .env("LC_ALL", "C.UTF-8")
+            .output()
+            .with_context(|| format!("{tool}: not started; the lab needs apt"))?;
+        if !out.status.success() {
+            let err = String::from_utf8_lossy(&out.stderr);
+            let lines: Vec<&str> = err.lines().filter(|l| l.starts_with("E:")).collect();
+            bail!("{tool} {}: {}", args.join(" "), lines.join("; "));
+        }
+        Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
+    /// Fetches the package lists when there are none, or anew.
+    pub(crate) fn update(&self, anew: bool) -> Result<()> {
+        let have = fs::read_dir(self.dir.join("lists"))?
+            .flatten()
+            .any(|e| e.file_name().to_string_lossy().contains("_Packages"));
+        if have && !anew {
+            return Ok(());
+        }
+        say(format_args!("fetching the package lists of {}", self.codename));
+        let failed = ["update", "-q", "-o", "APT::Update::Error-Mode=any"];
+        if let Err(e) = self.command("apt-get", &failed) {
+            // An archived release, or a mirror without backports.
+            self.configure(false)?;
+            if self.command("apt-get", &failed).is_err() {
+                return Err(e);
+            }
+            say(format_args!("{}-backports: not there, going on without", self.codename));
+        }
+        Ok(())
+    }
+
+    /// Names of packages that begin with `prefix`; some may only be mentioned
+    /// by others.
+    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        let out = self.command("apt-cache", &["pkgnames", prefix])?;
+        Ok(out.lines().map(str::to_owned).collect())
+    }
+
+    /// Every version the archive has of a package, the newest first.
+    pub(crate) fn versions(&self, name: &str) -> Result<Vec<Package>> {
+        // An unknown name is an error to apt-cache, and an answer to the lab.
+        let out = self.command("apt-cache", &["show", name]).unwrap_or_default();
+        let mut found: Vec<Package> = Vec::new();
+        for stanza in out.split("\n\n") {
+            let get = |field: &str| {
+                stanza.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(": "))
+            };
+            if let (Some(version), Some(size)) = (get("Version"), get("Size")) {
+                found.push(Package {
+                    name: name.to_owned(),
+                    version: version.to_owned(),
+                    size: size.parse().unwrap_or(0),
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Downloads one package, in that version; gives the file.
+    pub(crate) fn fetch(&self, p: &Package) -> Result<PathBuf> {
+        let mib = p.size >> 20;
+        say(format_args!("fetching {} {} ({mib} MiB)", p.name, p.version));
+        self.command("apt-get", &["download", "-q", &format!("{}={}", p.name, p.version)])?;
+        let prefix = format!("{}_", p.name);
+        // The version in a file's name is without its epoch or has it encoded.
+        let version = p.version.replace(':', "%3a");
+        fs::read_dir(self.dir.join("debs"))?
+            .flatten()
+            .map(|e| e.path())
+            .find(|f| {
+                let name = f.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with(&prefix) && name.contains(&version) && name.ends_with(".deb")
+            })
+            .with_context(|| format!("{}: apt-get left no file", p.name))
+    }
+
+    /// Downloads packages with all they depend on; gives the files.
+    pub(crate) fn fetch_closure(&self, what: &str, names: &[String]) -> Result<Vec<PathBuf>> {
+        let mut args = vec!["install", "-q", "--download-only"];
+        args.extend(names.iter().map(String::as_str));
+        let mut dry = args.clone();
+        dry.push("--print-uris");
+        let uris = self.command("apt-get", &dry)?;
+        // 'URI' FILE SIZE HASH
+        let files: Vec<(&str, u64)> = uris
+            .lines()
+            .filter(|l| l.starts_with('\''))
+            .filter_map(|l| {
+                let mut words = l.split_whitespace().skip(1);
+                Some((words.next()?, words.next()?.parse().ok()?))
+            })
+            .collect();
+        let mib = files.iter().map(|f| f.1).sum::<u64>() >> 20;
+        say(format_args!("fetching {what} ({} packages, {mib} MiB)", files.len()));
+        self.command("apt-get", &args)?;
+        let dir = self.dir.join("cache/archives");
+        let (names, _): (Vec<&str>, Vec<u64>) = files.into_iter().unzip();
+        let paths: Vec<PathBuf> = names.iter().map(|n| dir.join(n)).collect();
+        // --print-uris leaves out what was downloaded before.
+        let mut all: Vec<PathBuf> = fs::read_dir(&dir)?
+            .flatten()
+            .map(|e| e.path())
+            .filter(|p| p.extension().is_some_and(|e| e == "deb"))
+            .collect();
+        all.sort();
+        if let Some(missing) = paths.iter().find(|p| !all.contains(p)) {
+            bail!("`{}`: apt-get left no such file", missing.display());
+        }
+        Ok(all)
+    }
+
+    /// Removes what was downloaded; it has been unpacked.
+    pub(crate) fn clean(&self) -> Result<()> {
+        self.command("apt-get", &["clean"]).map(drop)
+    }
+}
