@@ -44,12 +44,6 @@ null_blk() {
     if [ -b "/dev/$1" ]; then echo "/dev/$1"; else echo "/dev/nullb$(cat "$_d/index")"; fi
 }
 
-# null_blk_delay NAME NSEC: another delay, for a drive that nobody has open.
-null_blk_delay() {
-    _d=$CONFIG/nullb/$1
-    echo 0 > "$_d/power" && echo "$2" > "$_d/completion_nsec" && echo 1 > "$_d/power"
-}
-
 # dm_delay NAME DEVICE READ_MS WRITE_MS: a drive that hands on to DEVICE
 # later; prints its device. Coarse (jiffies) on 6.1.
 dm_delay() {

@@ -31,8 +31,14 @@ const PROGRAMS: &[(&str, &str)] = &[
 const KMOD: &[&str] = &["depmod", "insmod", "lsmod", "modinfo", "modprobe", "rmmod"];
 
 /// Libraries the freshly built tools need, besides what the programs do.
-const FOR_TOOLS: &[&str] = &["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2",
-    "libpthread.so.0", "librt.so.1"];
+const FOR_TOOLS: &[&str] = &[
+    "libc.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+];
 
 /// A kernel, ready to be put into a guest.
 #[derive(Debug)]
@@ -59,30 +65,54 @@ pub(crate) fn build(sysroot: &Sysroot, deb: &Path, work: &Path, out: &Path) -> R
     let mut cpio = skeleton();
     add_busybox(sysroot, &mut cpio)?;
     add_programs(sysroot, &mut cpio)?;
-    add_dir(&mut cpio, &chosen, &format!("lib/modules/{release}"), "usr/")?;
+    add_dir(
+        &mut cpio,
+        &chosen,
+        &format!("lib/modules/{release}"),
+        "usr/",
+    )?;
     let file = fs::File::create(out).with_context(|| format!("`{}`", out.display()))?;
     let mut file = BufWriter::new(file);
     cpio.write(&mut file)?;
     file.flush()?;
 
-    let image = [format!("boot/vmlinuz-{release}"), format!("lib/modules/{release}/vmlinuz")]
-        .map(|p| tree.join(p))
-        .into_iter()
-        .find(|p| p.exists())
-        .with_context(|| format!("`{}`: no vmlinuz in it", deb.display()))?;
+    let image = [
+        format!("boot/vmlinuz-{release}"),
+        format!("lib/modules/{release}/vmlinuz"),
+    ]
+    .map(|p| tree.join(p))
+    .into_iter()
+    .find(|p| p.exists())
+    .with_context(|| format!("`{}`: no vmlinuz in it", deb.display()))?;
     Ok(Kernel { release, image })
 }
 
 fn skeleton() -> Tree {
     let mut t = Tree::default();
-    for dir in ["dev", "etc", "lab", "mnt", "out", "proc", "root", "run", "sys", "tmp", "var",
-        "usr/lib64"]
-    {
+    for dir in [
+        "dev",
+        "etc",
+        "lab",
+        "mnt",
+        "out",
+        "proc",
+        "root",
+        "run",
+        "sys",
+        "tmp",
+        "var",
+        "usr/lib64",
+    ] {
         t.dir(dir);
     }
-    for (link, target) in [("bin", "usr/bin"), ("sbin", "usr/bin"), ("usr/sbin", "bin"),
-        ("lib", "usr/lib"), ("lib64", "usr/lib64"), ("var/run", "../run")]
-    {
+    for (link, target) in [
+        ("bin", "usr/bin"),
+        ("sbin", "usr/bin"),
+        ("usr/sbin", "bin"),
+        ("lib", "usr/lib"),
+        ("lib64", "usr/lib64"),
+        ("var/run", "../run"),
+    ] {
         t.link(link, target);
     }
     t.bytes("etc/passwd", 0o644, *b"root:x:0:0:root:/root:/bin/sh\n");
@@ -117,7 +147,11 @@ fn add_programs(sysroot: &Sysroot, cpio: &mut Tree) -> Result<()> {
         cpio.link(&format!("usr/bin/{name}"), "kmod");
     }
     let mut libs = sysroot.libraries(&from)?;
-    libs.extend(FOR_TOOLS.iter().map(|l| format!("lib/x86_64-linux-gnu/{l}")));
+    libs.extend(
+        FOR_TOOLS
+            .iter()
+            .map(|l| format!("lib/x86_64-linux-gnu/{l}")),
+    );
     for lib in libs {
         let guest = match lib.strip_prefix("usr/") {
             Some(_) => lib.clone(),
@@ -157,7 +191,11 @@ fn choose_modules(sysroot: &Sysroot, tree: &Path, release: &str, chosen: &Path) 
             fs::copy(from.join(file), &plain)?;
         }
     }
-    for name in ["modules.builtin", "modules.builtin.modinfo", "modules.order"] {
+    for name in [
+        "modules.builtin",
+        "modules.builtin.modinfo",
+        "modules.order",
+    ] {
         let text = match fs::read(from.join(name)) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
@@ -174,9 +212,17 @@ fn choose_modules(sysroot: &Sysroot, tree: &Path, release: &str, chosen: &Path) 
 }
 
 fn depmod(sysroot: &Sysroot, tree: &Path, release: &str) -> Result<()> {
-    let out = sysroot.command_as("bin/kmod", "depmod").arg("-b").arg(tree).arg(release).output()?;
+    let out = sysroot
+        .command_as("bin/kmod", "depmod")
+        .arg("-b")
+        .arg(tree)
+        .arg(release)
+        .output()?;
     if !out.status.success() {
-        bail!("depmod: {release}: {}", String::from_utf8_lossy(&out.stderr).trim());
+        bail!(
+            "depmod: {release}: {}",
+            String::from_utf8_lossy(&out.stderr).trim()
+        );
     }
     Ok(())
 }

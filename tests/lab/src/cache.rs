@@ -52,7 +52,11 @@ impl Cache {
     /// The folder is `$NTP_LAB_CACHE`, else `ntp-lab` in the user's cache
     /// folder; it is made if it is not there.
     pub fn open() -> Result<Cache> {
-        let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let var = |name| {
+            std::env::var_os(name)
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        };
         let dir = var("NTP_LAB_CACHE")
             .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("ntp-lab")))
             .or_else(|| var("HOME").map(|d| d.join(".cache/ntp-lab")))
@@ -81,7 +85,9 @@ impl Cache {
         self.sweep()?;
         let apt = Apt::open(&self.dir.join("apt"))?;
         let package = kernels::choose(&apt, family)?;
-        let root = Sysroot { dir: self.dir.join(&names.sysroot) };
+        let root = Sysroot {
+            dir: self.dir.join(&names.sysroot),
+        };
         if !root.dir.exists() {
             apt.update(false)?;
             let made = self.scratch()?;
@@ -102,12 +108,16 @@ impl Cache {
             dir: PathBuf::new(),
             sysroot: PathBuf::new(),
         };
-        fs::write(made.path().join("meta.json"), serde_json::to_vec_pretty(&meta)?)?;
+        fs::write(
+            made.path().join("meta.json"),
+            serde_json::to_vec_pretty(&meta)?,
+        )?;
         let dir = self.dir.join(&names.guest);
         fs::rename(made.keep(), &dir)?;
         self.forget_older(family, &names)?;
         drop(lock);
-        self.ready(&names).with_context(|| format!("`{}`: vanished", dir.display()))
+        self.ready(&names)
+            .with_context(|| format!("`{}`: vanished", dir.display()))
     }
 
     /// What is there already, if it is whole.
@@ -176,12 +186,24 @@ impl Names {
     fn of(family: &str) -> Result<Names> {
         let os = fs::read_to_string("/etc/os-release").context("`/etc/os-release`")?;
         let root = digest(&[&sysroot::fingerprint(&os)]);
-        let pin = kernels::pin(family).map(|(n, v)| format!("{n} {v}")).unwrap_or_default();
-        let guest = digest(&[&root, &pin, include_str!("base.rs"), include_str!("modules.rs")]);
+        let pin = kernels::pin(family)
+            .map(|(n, v)| format!("{n} {v}"))
+            .unwrap_or_default();
+        let guest = digest(&[
+            &root,
+            &pin,
+            include_str!("base.rs"),
+            include_str!("modules.rs"),
+        ]);
         // A family comes from the command line: no path is made of it.
-        let safe: String =
-            family.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '.' }).collect();
-        Ok(Names { sysroot: format!("sysroot-{root}"), guest: format!("guest-{safe}-{guest}") })
+        let safe: String = family
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '.' })
+            .collect();
+        Ok(Names {
+            sysroot: format!("sysroot-{root}"),
+            guest: format!("guest-{safe}-{guest}"),
+        })
     }
 }
 

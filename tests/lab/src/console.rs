@@ -56,7 +56,11 @@ impl Console {
     pub(crate) fn last_line(&self) -> String {
         let text = fs::read(&self.path).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or_default().to_owned()
+        text.lines()
+            .map(str::trim)
+            .rfind(|l| !l.is_empty())
+            .unwrap_or_default()
+            .to_owned()
     }
 }
 

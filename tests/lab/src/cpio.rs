@@ -139,8 +139,15 @@ mod tests {
             let Ok(mut child) = spawned else { continue };
             child.stdin.take().unwrap().write_all(&sample()).unwrap();
             let out = child.wait_with_output().unwrap();
-            let names: Vec<_> = out.stdout.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
-            assert_eq!(names, [&b"bin"[..], b"proc", b"usr", b"usr/bin", b"usr/bin/tool"]);
+            let names: Vec<_> = out
+                .stdout
+                .split(|b| *b == b'\n')
+                .filter(|l| !l.is_empty())
+                .collect();
+            assert_eq!(
+                names,
+                [&b"bin"[..], b"proc", b"usr", b"usr/bin", b"usr/bin/tool"]
+            );
             return;
         }
         // Neither is there: the guests that boot from such archives are the

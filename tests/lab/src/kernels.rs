@@ -37,10 +37,12 @@ fn parse(name: &str) -> Option<(String, Vec<u64>)> {
     // `0-57`, `95+deb12`, `12+bpo`: numbers, and who built it.
     let numbers = rest
         .split(['.', '-', '+', '~'])
-        .filter_map(|w| match w.trim_start_matches("deb").trim_start_matches("bpo") {
-            "" => None,
-            n => Some(n.parse::<u64>()),
-        })
+        .filter_map(
+            |w| match w.trim_start_matches("deb").trim_start_matches("bpo") {
+                "" => None,
+                n => Some(n.parse::<u64>()),
+            },
+        )
         .collect::<Result<Vec<u64>, _>>()
         .ok()?;
     Some((format!("{major}.{minor}"), numbers))
@@ -61,8 +63,16 @@ fn of_family(names: &[String], family: &str) -> Vec<String> {
 
 /// The families among package names, in order.
 fn families(names: &[String]) -> Vec<String> {
-    let mut out: Vec<String> = names.iter().filter_map(|n| parse(n)).map(|(f, _)| f).collect();
-    out.sort_by_key(|f| f.split('.').filter_map(|n| n.parse::<u64>().ok()).collect::<Vec<_>>());
+    let mut out: Vec<String> = names
+        .iter()
+        .filter_map(|n| parse(n))
+        .map(|(f, _)| f)
+        .collect();
+    out.sort_by_key(|f| {
+        f.split('.')
+            .filter_map(|n| n.parse::<u64>().ok())
+            .collect::<Vec<_>>()
+    });
     out.dedup();
     out
 }
@@ -74,7 +84,11 @@ pub(crate) fn choose(apt: &Apt, family: &str) -> Result<Package> {
     if let Some((name, version)) = pinned {
         for update in [false, true] {
             apt.update(update)?;
-            if let Some(p) = apt.versions(name)?.into_iter().find(|p| p.version == version) {
+            if let Some(p) = apt
+                .versions(name)?
+                .into_iter()
+                .find(|p| p.version == version)
+            {
                 return Ok(p);
             }
         }
@@ -93,7 +107,10 @@ pub(crate) fn choose(apt: &Apt, family: &str) -> Result<Package> {
             return Ok(p);
         }
     }
-    bail!("kernel `{family}`: not in the archive; there are: {}", families(&names).join(", "))
+    bail!(
+        "kernel `{family}`: not in the archive; there are: {}",
+        families(&names).join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -134,7 +151,10 @@ mod tests {
 
     #[test]
     fn pins_are_of_their_family() {
-        for line in PINS.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+        for line in PINS
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty())
+        {
             let family = line.split_whitespace().next().unwrap();
             let (name, version) = pin(family).expect(line);
             assert_eq!(parse(name).unwrap().0, family, "{line}");

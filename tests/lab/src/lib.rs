@@ -26,7 +26,7 @@ pub use cache::{Cache, Prepared};
 pub use facts::{Facts, ToolRun};
 pub use guest::{BootOpts, Guest, GuestLost, Output, default_bin_dir};
 pub use qemu::Net;
-pub use run::{Drive, RunOpts, run};
+pub use run::{Drive, RunOpts, is_lost, run};
 
 /// One line on standard error about what the lab does.
 pub(crate) fn say(line: std::fmt::Arguments<'_>) {

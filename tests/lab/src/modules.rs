@@ -60,20 +60,34 @@ pub(crate) const LEFT_OUT: &[&str] = &[
 /// Whether a module that a guest cannot do without is among `files`.
 pub(crate) fn missing(files: &BTreeSet<String>) -> Option<&'static str> {
     let names: BTreeSet<String> = files.iter().map(|f| name(f)).collect();
-    ["nvme_tcp", "nvmet_tcp", "null_blk", "virtio_console", "virtio_net", "veth", "sch_netem"]
-        .into_iter()
-        .find(|m| !names.contains(*m))
+    [
+        "nvme_tcp",
+        "nvmet_tcp",
+        "null_blk",
+        "virtio_console",
+        "virtio_net",
+        "veth",
+        "sch_netem",
+    ]
+    .into_iter()
+    .find(|m| !names.contains(*m))
 }
 
 /// The files wanted, out of a `modules.dep`, with their dependencies.
 pub(crate) fn closure(modules_dep: &str) -> BTreeSet<String> {
-    let deps: HashMap<&str, &str> =
-        modules_dep.lines().filter_map(|l| l.split_once(':')).collect();
+    let deps: HashMap<&str, &str> = modules_dep
+        .lines()
+        .filter_map(|l| l.split_once(':'))
+        .collect();
     let mut todo: Vec<&str> = deps.keys().copied().filter(|f| wanted(f)).collect();
     let mut out = BTreeSet::new();
     while let Some(file) = todo.pop() {
         if out.insert(file.to_owned()) {
-            todo.extend(deps.get(file).into_iter().flat_map(|d| d.split_whitespace()));
+            todo.extend(
+                deps.get(file)
+                    .into_iter()
+                    .flat_map(|d| d.split_whitespace()),
+            );
         }
     }
     out
@@ -81,7 +95,9 @@ pub(crate) fn closure(modules_dep: &str) -> BTreeSet<String> {
 
 fn wanted(file: &str) -> bool {
     WANTED.iter().any(|w| match w.strip_suffix('/') {
-        Some(_) => file.strip_prefix("kernel/").is_some_and(|f| f.starts_with(w)),
+        Some(_) => file
+            .strip_prefix("kernel/")
+            .is_some_and(|f| f.starts_with(w)),
         None => name(file) == w.replace('-', "_"),
     })
 }
@@ -109,7 +125,10 @@ kernel/fs/btrfs/btrfs.ko.xz: kernel/crypto/xor.ko.xz
 ";
         let files = closure(dep);
         let names: Vec<String> = files.iter().map(|f| name(f)).collect();
-        assert_eq!(names, ["t10_pi", "xor", "nvme_core", "nvme_fabrics", "nvme_tcp"]);
+        assert_eq!(
+            names,
+            ["t10_pi", "xor", "nvme_core", "nvme_fabrics", "nvme_tcp"]
+        );
         assert_eq!(missing(&files), Some("nvmet_tcp"));
     }
 }

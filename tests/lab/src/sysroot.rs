@@ -26,20 +26,34 @@ const TOOLS: [&str; 9] = [
 ];
 
 /// QEMU, when a version is there that holds with two CPUs.
-const QEMU: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
+const QEMU: [&str; 4] = [
+    "qemu-system-x86",
+    "qemu-system-common",
+    "qemu-system-data",
+    "seabios",
+];
 
 /// Older ones lose guests with two CPUs while probes are attached.
 const QEMU_MAJOR: u64 = 10;
 
 /// Folders of libraries, below the root.
-const LIB_DIRS: [&str; 3] =
-    ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph"];
+const LIB_DIRS: [&str; 3] = [
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/ceph",
+];
 
 const LINKER: &str = "lib64/ld-linux-x86-64.so.2";
 
 /// What makes one sysroot different from another.
 pub(crate) fn fingerprint(codename: &str) -> String {
-    [codename, &TOOLS.join(" "), &QEMU.join(" "), include_str!("sysroot.rs")].join("\n")
+    [
+        codename,
+        &TOOLS.join(" "),
+        &QEMU.join(" "),
+        include_str!("sysroot.rs"),
+    ]
+    .join("\n")
 }
 
 /// An unpacked tree of packages.
@@ -62,10 +76,16 @@ impl Sysroot {
         let debs = apt.fetch_closure(&what, &wanted)?;
         say(format_args!("unpacking {} packages", debs.len()));
         for deb in &debs {
-            unpack(deb, dir, &["./usr/share/doc", "./usr/share/man", "./usr/share/locale"])?;
+            unpack(
+                deb,
+                dir,
+                &["./usr/share/doc", "./usr/share/man", "./usr/share/locale"],
+            )?;
         }
         apt.clean()?;
-        Ok(Sysroot { dir: dir.to_owned() })
+        Ok(Sysroot {
+            dir: dir.to_owned(),
+        })
     }
 
     /// A program of the sysroot, by its path below the root.
@@ -77,7 +97,10 @@ impl Sysroot {
     pub(crate) fn command_as(&self, program: &str, name: &str) -> Command {
         // This machine's linker and the sysroot's C library need not fit.
         let mut c = Command::new(self.dir.join(LINKER));
-        c.arg("--argv0").arg(name).arg("--library-path").arg(self.library_path());
+        c.arg("--argv0")
+            .arg(name)
+            .arg("--library-path")
+            .arg(self.library_path());
         c.arg(self.dir.join(program));
         c
     }
@@ -109,7 +132,10 @@ impl Sysroot {
                 bail!("{program}: {}", String::from_utf8_lossy(&out.stderr).trim());
             }
             // NAME => PATH (ADDRESS)
-            for path in text.lines().filter_map(|l| l.split(" => ").nth(1)?.split(" (").next()) {
+            for path in text
+                .lines()
+                .filter_map(|l| l.split(" => ").nth(1)?.split(" (").next())
+            {
                 if let Ok(below) = Path::new(path).strip_prefix(&self.dir) {
                     libs.insert(below.display().to_string());
                 }

@@ -125,7 +125,9 @@ fn parse_head(head: &[u8; HEAD]) -> io::Result<(Kind, usize)> {
     let kind = Kind::from_byte(k).ok_or_else(|| bad(format!("frame of unknown kind {k}")))?;
     let len = u32::from_le_bytes(len) as usize;
     if len > MAX_PAYLOAD {
-        return Err(bad(format!("frame of {len} bytes, more than {MAX_PAYLOAD}")));
+        return Err(bad(format!(
+            "frame of {len} bytes, more than {MAX_PAYLOAD}"
+        )));
     }
     Ok((kind, len))
 }

@@ -34,7 +34,10 @@ impl Apt {
         let os = fs::read_to_string("/etc/os-release").context("`/etc/os-release`")?;
         let codename = sources::codename(&os)
             .context("/etc/os-release: no VERSION_CODENAME; the lab needs a Debian release")?;
-        let apt = Apt { dir: dir.to_owned(), codename };
+        let apt = Apt {
+            dir: dir.to_owned(),
+            codename,
+        };
         for d in ["lists/partial", "cache/archives/partial", "debs"] {
             fs::create_dir_all(dir.join(d)).with_context(|| format!("`{}`", dir.display()))?;
         }
@@ -45,7 +48,10 @@ impl Apt {
     fn configure(&self, backports: bool) -> Result<()> {
         let all = sources::read_all(Path::new("/etc/apt"))?;
         let chosen = sources::choose(&all, &self.codename, backports)?;
-        let dir = self.dir.to_str().context("cache folder: its name is not UTF-8")?;
+        let dir = self
+            .dir
+            .to_str()
+            .context("cache folder: its name is not UTF-8")?;
         // An empty status: dependencies are resolved in full, so that what is
         // unpacked depends on no package of this machine. The hooks of the
         // machine's configuration would work on its own lists and cache.
@@ -111,7 +117,10 @@ impl Apt {
         if have && !anew {
             return Ok(());
         }
-        say(format_args!("fetching the package lists of {}", self.codename));
+        say(format_args!(
+            "fetching the package lists of {}",
+            self.codename
+        ));
         let failed = ["update", "-q", "-o", "APT::Update::Error-Mode=any"];
         if let Err(e) = self.command("apt-get", &failed) {
             // An archived release, or a mirror without backports.
@@ -119,7 +128,10 @@ impl Apt {
             if self.command("apt-get", &failed).is_err() {
                 return Err(e);
             }
-            say(format_args!("{}-backports: not there, going on without", self.codename));
+            say(format_args!(
+                "{}-backports: not there, going on without",
+                self.codename
+            ));
         }
         Ok(())
     }
@@ -134,11 +146,15 @@ impl Apt {
     /// Every version the archive has of a package, the newest first.
     pub(crate) fn versions(&self, name: &str) -> Result<Vec<Package>> {
         // An unknown name is an error to apt-cache, and an answer to the lab.
-        let out = self.command("apt-cache", &["show", name]).unwrap_or_default();
+        let out = self
+            .command("apt-cache", &["show", name])
+            .unwrap_or_default();
         let mut found: Vec<Package> = Vec::new();
         for stanza in out.split("\n\n") {
             let get = |field: &str| {
-                stanza.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(": "))
+                stanza
+                    .lines()
+                    .find_map(|l| l.strip_prefix(field)?.strip_prefix(": "))
             };
             if let (Some(version), Some(size)) = (get("Version"), get("Size")) {
                 found.push(Package {
@@ -154,8 +170,14 @@ impl Apt {
     /// Downloads one package, in that version; gives the file.
     pub(crate) fn fetch(&self, p: &Package) -> Result<PathBuf> {
         let mib = p.size >> 20;
-        say(format_args!("fetching {} {} ({mib} MiB)", p.name, p.version));
-        self.command("apt-get", &["download", "-q", &format!("{}={}", p.name, p.version)])?;
+        say(format_args!(
+            "fetching {} {} ({mib} MiB)",
+            p.name, p.version
+        ));
+        self.command(
+            "apt-get",
+            &["download", "-q", &format!("{}={}", p.name, p.version)],
+        )?;
         let prefix = format!("{}_", p.name);
         // The version in a file's name is without its epoch or has it encoded.
         let version = p.version.replace(':', "%3a");
@@ -186,7 +208,10 @@ impl Apt {
             })
             .collect();
         let mib = files.iter().map(|f| f.1).sum::<u64>() >> 20;
-        say(format_args!("fetching {what} ({} packages, {mib} MiB)", files.len()));
+        say(format_args!(
+            "fetching {what} ({} packages, {mib} MiB)",
+            files.len()
+        ));
         self.command("apt-get", &args)?;
         let dir = self.dir.join("cache/archives");
         let (names, _): (Vec<&str>, Vec<u64>) = files.into_iter().unzip();

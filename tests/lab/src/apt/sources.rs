@@ -131,7 +131,11 @@ pub(crate) fn choose(all: &[Source], codename: &str, backports: bool) -> Result<
         let folder = s.uri.trim_end_matches('/').ends_with("/debian");
         (i32::from(folder) * 2) + i32::from(keys)
     };
-    let mut main: Vec<&Source> = all.iter().filter(usable).filter(|s| has(s, codename)).collect();
+    let mut main: Vec<&Source> = all
+        .iter()
+        .filter(usable)
+        .filter(|s| has(s, codename))
+        .collect();
     main.sort_by_key(|s| -rank(s));
     let Some(main) = main.first() else {
         bail!(
@@ -147,11 +151,22 @@ pub(crate) fn choose(all: &[Source], codename: &str, backports: bool) -> Result<
     if backports {
         suites.push(format!("{codename}-backports"));
     }
-    let mut out = vec![Source { suites, components: vec!["main".into()], ..(*main).clone() }];
-    let security = [format!("{codename}-security"), format!("{codename}/updates")];
+    let mut out = vec![Source {
+        suites,
+        components: vec!["main".into()],
+        ..(*main).clone()
+    }];
+    let security = [
+        format!("{codename}-security"),
+        format!("{codename}/updates"),
+    ];
     for suite in security {
         if let Some(s) = all.iter().filter(usable).find(|s| has(s, &suite)) {
-            out.push(Source { suites: vec![suite], components: vec!["main".into()], ..s.clone() });
+            out.push(Source {
+                suites: vec![suite],
+                components: vec!["main".into()],
+                ..s.clone()
+            });
         }
     }
     Ok(out)
@@ -238,7 +253,10 @@ Signed-By: /usr/share/keyrings/elsewhere.gpg
         all.extend(one_line(LIST));
         let chosen = choose(&all, "bookworm", true).unwrap();
         assert_eq!(chosen[0].uri, "file:/mirror/debian");
-        assert_eq!(chosen[0].suites, ["bookworm", "bookworm-updates", "bookworm-backports"]);
+        assert_eq!(
+            chosen[0].suites,
+            ["bookworm", "bookworm-updates", "bookworm-backports"]
+        );
         assert_eq!(chosen[1].suites, ["bookworm-security"]);
         assert_eq!(deb822(&render(&chosen)), chosen);
         let e = choose(&all, "trixie", true).unwrap_err().to_string();
@@ -247,8 +265,14 @@ Signed-By: /usr/share/keyrings/elsewhere.gpg
 
     #[test]
     fn codename_of_a_release() {
-        assert_eq!(codename("ID=debian\nVERSION_CODENAME=bookworm\n").as_deref(), Some("bookworm"));
-        assert_eq!(codename("VERSION_CODENAME=\"noble\"\n").as_deref(), Some("noble"));
+        assert_eq!(
+            codename("ID=debian\nVERSION_CODENAME=bookworm\n").as_deref(),
+            Some("bookworm")
+        );
+        assert_eq!(
+            codename("VERSION_CODENAME=\"noble\"\n").as_deref(),
+            Some("noble")
+        );
         assert_eq!(codename("ID=debian\n"), None);
     }
 }

@@ -73,7 +73,10 @@ fn serve() -> io::Result<()> {
 /// driver may still be at work.
 fn open_port() -> io::Result<File> {
     for _ in 0..500 {
-        for entry in fs::read_dir("/sys/class/virtio-ports").into_iter().flatten() {
+        for entry in fs::read_dir("/sys/class/virtio-ports")
+            .into_iter()
+            .flatten()
+        {
             let dir = entry?.path();
             let name = fs::read_to_string(dir.join("name")).unwrap_or_default();
             if let (PORT_NAME, Some(node)) = (name.trim(), dir.file_name()) {
@@ -128,7 +131,11 @@ fn run(
     rx: &Receiver<Event>,
 ) -> io::Result<Option<io::Result<()>>> {
     let work = Path::new(WORK);
-    let (path, out, err) = (work.join("script"), work.join("stdout"), work.join("stderr"));
+    let (path, out, err) = (
+        work.join("script"),
+        work.join("stdout"),
+        work.join("stderr"),
+    );
     let spawned = (|| {
         fs::write(&path, script)?;
         Command::new("/bin/sh")
@@ -153,7 +160,9 @@ fn run(
     let status = loop {
         match rx.recv() {
             Ok(Event::Exited(status)) => break status?,
-            Ok(Event::Frame(Frame { kind: Kind::Kill, .. })) => {
+            Ok(Event::Frame(Frame {
+                kind: Kind::Kill, ..
+            })) => {
                 // No such group: it has ended by itself, and says so next.
                 let _ = killpg(group, Signal::SIGKILL);
             }
@@ -177,10 +186,7 @@ fn fresh(path: &PathBuf) -> io::Result<File> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    OpenOptions::new()
-        .create_new(true)
-        .append(true)
-        .open(path)
+    OpenOptions::new().create_new(true).append(true).open(path)
 }
 
 fn send_file(path: &Path, port: &mut File, kind: Kind) -> io::Result<()> {
@@ -214,7 +220,11 @@ fn push(head: &[u8], port: &mut File, rx: &Receiver<Event>) -> io::Result<()> {
         .open(path)?;
     let mut left = head.len;
     while left > 0 {
-        let Ok(Event::Frame(Frame { kind: Kind::Data, payload })) = rx.recv() else {
+        let Ok(Event::Frame(Frame {
+            kind: Kind::Data,
+            payload,
+        })) = rx.recv()
+        else {
             return Err(io::Error::other("push broken off"));
         };
         file.write_all(&payload)?;
