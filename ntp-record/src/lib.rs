@@ -16,12 +16,27 @@
 //!
 //! The byte layout is described in ntp(5).
 
+mod binary;
+mod bytes;
+mod compress;
+pub mod error;
 pub mod header;
+mod input;
 pub mod joined;
+mod ndjson;
 pub mod point;
 pub mod record;
+pub mod row;
+pub mod sample;
+pub mod stream;
+pub mod tool;
+mod writer;
 
+pub use error::Error;
 pub use header::{Connection, Counts, Device, Header, Role, Stack, Totals, Transport};
-pub use joined::{Joined, JoinTotals};
+pub use input::Reader;
+pub use joined::{JoinTotals, Joined};
 pub use point::Point;
 pub use record::{Flags, Record};
+pub use stream::{Damage, Format, Item, JoinHeader, Segment};
+pub use writer::Writer;

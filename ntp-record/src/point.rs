@@ -99,7 +99,12 @@ mod tests {
             for (i, p) in all.iter().enumerate() {
                 assert_eq!(usize::from(p.index), i, "{}", p.name);
                 assert_eq!(p.side, side);
-                assert_eq!(all.iter().filter(|q| q.name == p.name).count(), 1, "{}", p.name);
+                assert_eq!(
+                    all.iter().filter(|q| q.name == p.name).count(),
+                    1,
+                    "{}",
+                    p.name
+                );
             }
         }
     }

@@ -170,5 +170,8 @@ pub fn op_name(opcode: u8, admin: bool) -> &'static str {
     if admin {
         return "admin";
     }
-    IO_OPS.iter().find(|(op, _)| *op == opcode).map_or("io", |(_, name)| name)
+    IO_OPS
+        .iter()
+        .find(|(op, _)| *op == opcode)
+        .map_or("io", |(_, name)| name)
 }

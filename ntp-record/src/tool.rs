@@ -1,0 +1,206 @@
+//! Manners the five tools share: exit status, messages, where output goes.
+
+use crate::error::{Error, tidy};
+use crate::stream::Format;
+use anyhow::{Context, Result, bail};
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// How a tool that did not fail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Exit status 0.
+    Done,
+    /// Exit status 1: done, but the answer is no or data is missing.
+    Missing,
+}
+
+/// Runs a tool and turns its end into an exit status: 0 or 1 by [`Status`],
+/// 2 and one line on standard error for an error, 0 and silence when whoever
+/// reads the output has closed the pipe.
+pub fn main(tool: &'static str, run: impl FnOnce() -> Result<Status>) -> ExitCode {
+    match run() {
+        Ok(Status::Done) => ExitCode::SUCCESS,
+        Ok(Status::Missing) => ExitCode::from(1),
+        Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            warn(tool, message(&error));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One line on standard error, `tool: message`.
+pub fn warn(tool: &str, message: impl Display) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(io::stderr().lock(), "{tool}: {message}");
+}
+
+/// Whether a closed pipe is the root of an error.
+pub fn broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// An error and its causes in one line, outermost first.
+pub fn message(error: &anyhow::Error) -> String {
+    let parts: Vec<String> = error
+        .chain()
+        .map(|cause| {
+            cause
+                .downcast_ref::<io::Error>()
+                .map_or_else(|| cause.to_string(), tidy)
+        })
+        .collect();
+    parts.join(": ").replace('\n', " ")
+}
+
+/// Refuses a list of inputs that names standard input (`-`) more than once.
+pub fn at_most_one_stdin<S: AsRef<str>>(inputs: &[S]) -> Result<(), Error> {
+    match inputs.iter().filter(|input| input.as_ref() == "-").count() {
+        0 | 1 => Ok(()),
+        _ => Err(Error::TwoStdin),
+    }
+}
+
+/// When a named output file gets its final name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// At [`OutFile::finish`]: a failure leaves nothing under the final name.
+    AtEnd,
+    /// At once: a crash leaves what was written until then (ntp-capture).
+    InPlace,
+}
+
+/// Where a tool's data goes: standard output, or a file named with `-o`.
+///
+/// Buffered; errors name the file. Call [`OutFile::finish`] at the end.
+#[derive(Debug)]
+pub struct OutFile {
+    name: String,
+    out: Option<BufWriter<File>>,
+    /// Temporary and final name.
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl OutFile {
+    /// Opens the output; `None` and `-` are standard output. Binary to a
+    /// terminal is refused.
+    pub fn create(path: Option<&str>, commit: Commit, format: Format) -> Result<Self> {
+        let out = Self::text(path, commit)?;
+        if format == Format::Binary
+            && out
+                .out
+                .as_ref()
+                .is_some_and(|out| out.get_ref().is_terminal())
+        {
+            bail!(
+                "{} is a terminal: redirect it, name a file with -o, or use --format ndjson",
+                out.name
+            );
+        }
+        Ok(out)
+    }
+
+    /// [`OutFile::create`] for output that a terminal can show.
+    pub fn text(path: Option<&str>, commit: Commit) -> Result<Self> {
+        let Some(path) = path.filter(|path| *path != "-") else {
+            let fd = io::stdout()
+                .as_fd()
+                .try_clone_to_owned()
+                .context("standard output")?;
+            let out = Some(BufWriter::with_capacity(BUFFER, File::from(fd)));
+            return Ok(OutFile {
+                name: "standard output".into(),
+                out,
+                rename: None,
+            });
+        };
+        let target = Path::new(path);
+        // A device or a pipe cannot be replaced by a file, only written to.
+        let special = fs::metadata(target).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+        let rename =
+            (commit == Commit::AtEnd && !special).then(|| (temporary(target), target.to_owned()));
+        if target.is_dir() {
+            bail!("{path}: is a directory: name a file in it");
+        }
+        let open = rename.as_ref().map_or(target, |(temporary, _)| temporary);
+        let file = File::create(open).with_context(|| path.to_owned())?;
+        Ok(OutFile {
+            name: path.into(),
+            out: Some(BufWriter::with_capacity(BUFFER, file)),
+            rename,
+        })
+    }
+
+    /// File name, or `standard output`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a person reads along.
+    pub fn is_terminal(&self) -> bool {
+        self.out
+            .as_ref()
+            .is_some_and(|out| out.get_ref().is_terminal())
+    }
+
+    /// Writes what is buffered and gives the file its final name.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Some((temporary, target)) = self.rename.take() {
+            fs::rename(&temporary, &target).map_err(|cause| {
+                let _ = fs::remove_file(&temporary);
+                named(&self.name, &cause)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Large enough that a chunk of records is written around it.
+const BUFFER: usize = 64 << 10;
+
+/// A name beside `target`, so that a rename stays within one file system.
+fn temporary(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
+}
+
+fn named(name: &str, cause: &io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("{name}: {}", tidy(cause)))
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(out) = &mut self.out else {
+            return Ok(bytes.len());
+        };
+        out.write(bytes).map_err(|cause| named(&self.name, &cause))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(out) = &mut self.out else {
+            return Ok(());
+        };
+        out.flush().map_err(|cause| named(&self.name, &cause))
+    }
+}
+
+impl Drop for OutFile {
+    fn drop(&mut self) {
+        if let Some((temporary, _)) = &self.rename {
+            // Unfinished: throw away the buffer as well as the file.
+            if let Some(out) = self.out.take() {
+                let _ = out.into_parts();
+            }
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
