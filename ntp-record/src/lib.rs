@@ -27,7 +27,6 @@ mod ndjson;
 pub mod point;
 pub mod record;
 pub mod row;
-pub mod row;
 pub mod sample;
 pub mod stream;
 pub mod tool;
