@@ -1,0 +1,464 @@
+/*
+ * What both sides do alike: choose, count, keep a command in flight, remember
+ * when bytes arrived, name connections and devices, hand the record over.
+ */
+#ifndef NTP_CORE_H
+#define NTP_CORE_H
+
+#include "kernel.h"
+#include "ntp.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* set by the loader */
+const volatile u32 cfg_sample_n = 1;
+const volatile u32 cfg_salt = 0;
+const volatile u8 cfg_admin = 0;
+const volatile u8 cfg_send_exit = 1;
+const volatile u32 cfg_size_min = 0;
+const volatile u32 cfg_size_max = 0xffffffff;
+const volatile u64 cfg_ops[4] = { -1ull, -1ull, -1ull, -1ull };
+const volatile u8 cfg_devs = 0;
+const volatile char cfg_dev[8][32] = {};
+
+/*
+ * A command in flight. Points are 0 while absent: no two hooks of one command
+ * then touch the same word, so they may run on two CPUs at once.
+ */
+struct flight {
+	struct ntp_record r;
+	u64 queue; /* address of the driver's queue */
+	u8 passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
+	u8 cancelled, admin, r2t, ended;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, u64);
+	__type(value, struct flight);
+	__uint(max_entries, 16384);
+} inflight SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 23);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} names SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__type(key, struct ntp_count_key);
+	__type(value, u64);
+	__uint(max_entries, 4096);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, u32);
+	__type(value, u64);
+	__uint(max_entries, NTP_STATS);
+} stats SEC(".maps");
+
+INLINE void stat_add(u32 which)
+{
+	u64 *v = bpf_map_lookup_elem(&stats, &which);
+
+	if (v)
+		*v += 1;
+}
+
+/*
+ * A first look that spares most hooks of unsampled commands the hash table:
+ * how many sampled commands are in flight, in all and per hash of the address.
+ */
+#define HOT 4096
+u32 hot[HOT];
+s64 hot_all;
+
+INLINE u32 hot_index(u64 key)
+{
+	/* requests are cache-line aligned or larger; fold the rest */
+	return (u32)(key >> 6 ^ key >> 18) & (HOT - 1);
+}
+
+INLINE struct flight *flight_of(u64 key)
+{
+	if (!hot_all || !hot[hot_index(key)])
+		return NULL;
+	return bpf_map_lookup_elem(&inflight, &key);
+}
+
+INLINE int flight_add(u64 key, struct flight *f)
+{
+	if (bpf_map_update_elem(&inflight, &key, f, BPF_NOEXIST)) {
+		stat_add(NTP_S_LOST_INFLIGHT);
+		return -1;
+	}
+	__sync_fetch_and_add(&hot[hot_index(key)], 1);
+	__sync_fetch_and_add(&hot_all, 1);
+	return 0;
+}
+
+INLINE void flight_del(u64 key)
+{
+	if (bpf_map_delete_elem(&inflight, &key))
+		return;
+	__sync_fetch_and_add(&hot[hot_index(key)], -1);
+	__sync_fetch_and_add(&hot_all, -1);
+}
+
+/* First and last time of a point. */
+INLINE void first(struct flight *f, u32 point, u64 now)
+{
+	if (!f->r.at[point])
+		f->r.at[point] = now;
+}
+
+/* The record leaves for user space, which is woken when a quarter of the buffer waits, else polls. */
+INLINE void emit(u64 key, struct flight *f)
+{
+	struct ntp_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+	u32 present = 0, flags = 0;
+	u64 wake = BPF_RB_NO_WAKEUP;
+
+	if (!r) {
+		stat_add(NTP_S_LOST_RING);
+		flight_del(key);
+		return;
+	}
+	*r = f->r;
+#pragma unroll
+	for (int i = 0; i < NTP_POINTS; i++)
+		if (r->at[i])
+			present |= 1 << i;
+	if (f->admin)
+		flags |= NTP_F_ADMIN;
+	if (f->passthrough)
+		flags |= NTP_F_PASSTHROUGH;
+	if (f->in_capsule)
+		flags |= NTP_F_IN_CAPSULE;
+	if (f->r2t)
+		flags |= NTP_F_R2T;
+	if (f->success_flag)
+		flags |= NTP_F_SUCCESS_FLAG;
+	if (f->timed_out)
+		flags |= NTP_F_TIMED_OUT;
+	if (f->retried)
+		flags |= NTP_F_RETRIED;
+	if (f->fused)
+		flags |= NTP_F_FUSED;
+	if (f->tls)
+		flags |= NTP_F_TLS;
+	if (f->merged)
+		flags |= NTP_F_MERGED;
+	if (f->cancelled)
+		flags |= NTP_F_CANCELLED;
+	r->present = present;
+	r->flags = flags;
+	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) > 1 << 21)
+		wake = BPF_RB_FORCE_WAKEUP;
+	bpf_ringbuf_submit(r, wake);
+	stat_add(NTP_S_EMITTED);
+	flight_del(key);
+}
+
+/*
+ * A connection's queue. The ring holds, for the last data_ready calls, up to
+ * which sequence number bytes had arrived and when: the softirq that queued
+ * them is the only writer (it holds the socket), the driver's worker reads.
+ */
+#define RING 128
+struct arrival {
+	u64 ns;
+	u64 nxt; /* rcv_nxt after it */
+};
+
+struct queue {
+	u64 sk;       /* a new socket is a new connection */
+	u32 ports;
+	u32 conn;
+	u32 announced;
+	u32 head;
+	/* PDU being read by the driver */
+	u32 pdu_seq;  /* sequence number of its first byte */
+	u32 pad;
+	u64 pdu_ns;   /* when reading it began */
+	/* run of data PDUs of one command before it (host) */
+	u32 run_seq;
+	u16 run_cid;
+	u8 run_pdus;
+	u8 run_flags;
+	u64 run_ns;
+	u64 skb_ns;   /* when the driver was given the packet being read (host) */
+	struct arrival ring[RING];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, u64);
+	__type(value, struct queue);
+	__uint(max_entries, 2048);
+} queues SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, u32);
+	__type(value, struct queue);
+	__uint(max_entries, 1);
+} queue_zero SEC(".maps"); /* too large for the stack, never written */
+
+INLINE struct queue *queue_of(u64 key)
+{
+	return bpf_map_lookup_elem(&queues, &key);
+}
+
+INLINE struct queue *queue_get(u64 key)
+{
+	struct queue *q = queue_of(key), *z;
+	u32 zero = 0;
+
+	if (likely(q))
+		return q;
+	z = bpf_map_lookup_elem(&queue_zero, &zero);
+	if (!z)
+		return NULL;
+	bpf_map_update_elem(&queues, &key, z, BPF_NOEXIST);
+	q = queue_of(key);
+	if (!q)
+		stat_add(NTP_S_MISS_QUEUE);
+	return q;
+}
+
+/* Bytes up to nxt are there. */
+INLINE void arrived(struct queue *q, u32 nxt, u64 now)
+{
+	u32 head = q->head;
+	struct arrival *a = &q->ring[head & (RING - 1)];
+
+	/* data_ready is also called when nothing new came */
+	if (head && q->ring[(head - 1) & (RING - 1)].nxt == (1ull << 32 | nxt))
+		return;
+	a->ns = now;
+	a->nxt = 1ull << 32 | nxt; /* never 0 */
+	q->head = head + 1;
+}
+
+/* When the byte at seq arrived; 0 when that is not known. */
+INLINE u64 arrival_of(struct queue *q, u32 seq)
+{
+	u32 head = q->head;
+	u64 ns = 0;
+
+	for (u32 i = 1; i <= RING; i++) {
+		struct arrival *a = &q->ring[(head - i) & (RING - 1)];
+		u64 nxt = a->nxt;
+
+		if (!nxt || (s32)((u32)nxt - seq) <= 0)
+			return ns;
+		ns = a->ns;
+	}
+	/* all that is remembered arrived after it */
+	stat_add(NTP_S_MISS_ARRIVAL);
+	return 0;
+}
+
+/*
+ * Id of a connection or device from what tells it apart. No counter: two CPUs
+ * that meet it at once give it the same id, and user space drops the second name.
+ */
+INLINE u32 id_of(u64 a, u64 b)
+{
+	return (u32)(ntp_mix(ntp_mix(a) ^ b) >> 32) | 1;
+}
+
+INLINE struct ntp_name *name_reserve(u32 kind, u32 id, u64 now)
+{
+	struct ntp_name *n = bpf_ringbuf_reserve(&names, sizeof(*n), 0);
+
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
+		return NULL;
+	}
+	__builtin_memset(n, 0, sizeof(*n));
+	n->kind = kind;
+	n->id = id;
+	n->since_ns = now;
+	return n;
+}
+
+INLINE void name_addresses(struct ntp_name *n, struct sock *sk)
+{
+	u16 family = READ(sk, __sk_common.skc_family);
+
+	if (family == 10 /* AF_INET6 */) {
+		bpf_probe_read_kernel(n->local, 16, ADDR(sk, __sk_common.skc_v6_rcv_saddr));
+		bpf_probe_read_kernel(n->remote, 16, ADDR(sk, __sk_common.skc_v6_daddr));
+	} else {
+		n->local[10] = n->local[11] = n->remote[10] = n->remote[11] = 0xff;
+		bpf_probe_read_kernel(n->local + 12, 4, ADDR(sk, __sk_common.skc_rcv_saddr));
+		bpf_probe_read_kernel(n->remote + 12, 4, ADDR(sk, __sk_common.skc_daddr));
+	}
+	n->local_port = READ(sk, __sk_common.skc_num);
+	n->remote_port = SWAP16(READ(sk, __sk_common.skc_dport));
+}
+
+/* Is this the socket the queue had so far? If not, it is a new connection. */
+INLINE void queue_set_sock(struct queue *q, struct sock *sk)
+{
+	u32 ports = (u32)READ(sk, __sk_common.skc_num) << 16 | READ(sk, __sk_common.skc_dport);
+
+	if (likely(q->sk == (u64)sk && q->ports == ports))
+		return;
+	q->sk = (u64)sk;
+	q->ports = ports;
+	q->announced = 0;
+	q->conn = id_of((u64)sk, ports);
+}
+
+/* A namespace, by the address of what stands for it in the kernel. */
+struct device {
+	u64 check;   /* changes when the address is used again for another */
+	u32 id;
+	u8 announced;
+	u8 ours;     /* of the transport recorded */
+	u8 selected; /* passes the device filter */
+	u8 admin;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, u64);
+	__type(value, struct device);
+	__uint(max_entries, 4096);
+} devices SEC(".maps");
+
+/* Does a device name, NUL padded to 32 bytes, pass the filter? */
+INLINE bool device_selected(const char *name)
+{
+	const u64 *a = (const u64 *)name;
+
+	if (!cfg_devs)
+		return 1;
+	for (u32 i = 0; i < 8; i++) {
+		const volatile u64 *b = (const volatile u64 *)cfg_dev[i];
+
+		if (i < cfg_devs && a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3])
+			return 1;
+	}
+	return 0;
+}
+
+/* Bytes a command moves, from the wire command and the length of its data. */
+INLINE bool eligible(u8 opcode, u32 bytes)
+{
+	return cfg_ops[opcode >> 6 & 3] >> (opcode & 63) & 1 && bytes >= cfg_size_min && bytes <= cfg_size_max;
+}
+
+/* Counts the command; true when it is to be recorded. */
+INLINE bool count_and_sample(struct nvme_command *c, u32 dev, u32 bytes, u8 admin)
+{
+	struct ntp_count_key k = { .dev = dev, .bytes = bytes, .opcode = c->opcode, .admin = admin };
+	u64 one = 1, *v = bpf_map_lookup_elem(&counts, &k);
+
+	if (likely(v))
+		*v += 1;
+	else if (bpf_map_update_elem(&counts, &k, &one, BPF_NOEXIST))
+		stat_add(NTP_S_MISS_COUNT);
+	stat_add(NTP_S_SEEN);
+	if (cfg_sample_n > 1 &&
+	    !ntp_sampled(ntp_hash(cfg_salt, c->command_id, c->opcode, c->nsid, c->slba, c->length), cfg_sample_n))
+		return 0;
+	stat_add(NTP_S_SAMPLED);
+	return 1;
+}
+
+INLINE void flight_init(struct flight *f, struct nvme_command *c, u32 bytes)
+{
+	__builtin_memset(f, 0, sizeof(*f));
+	f->r.slba = c->slba;
+	f->r.bytes = bytes;
+	f->r.nsid = c->nsid;
+	f->r.cid = c->command_id;
+	f->r.length = c->length;
+	f->r.opcode = c->opcode;
+	f->r.submit_cpu = bpf_get_smp_processor_id();
+	f->fused = c->flags & NVME_FUSE_BITS;
+}
+
+/*
+ * Ways to hook. Raw tracepoints and entries see their arguments through one
+ * array of words; a kprobe's come from the registers.
+ */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di, si, dx, cx, r8, ax;
+} CORE;
+#define REGS(c) \
+	{ READ(c, di), READ(c, si), READ(c, dx), READ(c, cx), READ(c, r8) }
+#define RET(c) READ(c, ax)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs;
+struct user_pt_regs {
+	u64 regs[31];
+} CORE;
+#define REGS(c) \
+	{ READ((struct user_pt_regs *)c, regs[0]), READ((struct user_pt_regs *)c, regs[1]), \
+	  READ((struct user_pt_regs *)c, regs[2]), READ((struct user_pt_regs *)c, regs[3]), \
+	  READ((struct user_pt_regs *)c, regs[4]) }
+#define RET(c) READ((struct user_pt_regs *)c, regs[0])
+#else
+#error "no register names for this architecture"
+#endif
+
+#define TRACEPOINT(name) \
+	SEC("raw_tp/" #name) \
+	int name(u64 *ctx) \
+	{ \
+		on_##name((void *)ctx[0], (void *)ctx[1]); \
+		return 0; \
+	}
+
+/* one tracepoint argument only: the verifier refuses to read a second */
+#define TRACEPOINT1(name) \
+	SEC("raw_tp/" #name) \
+	int name(u64 *ctx) \
+	{ \
+		on_##name((void *)ctx[0]); \
+		return 0; \
+	}
+
+#define ENTRY_(name, fn, ...) \
+	SEC("fentry/" #fn) \
+	int name##_fe(u64 *ctx) \
+	{ \
+		on_##name(__VA_ARGS__); \
+		return 0; \
+	} \
+	SEC("kprobe/" #fn) \
+	int name##_kp(struct pt_regs *regs) \
+	{ \
+		u64 ctx[] = REGS(regs); \
+		on_##name(__VA_ARGS__); \
+		return 0; \
+	}
+
+#define ENTRY1(name, fn) ENTRY_(name, fn, (void *)ctx[0])
+#define ENTRY2(name, fn) ENTRY_(name, fn, (void *)ctx[0], (void *)ctx[1])
+#define ENTRY3(name, fn) ENTRY_(name, fn, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2])
+#define ENTRY4(name, fn) ENTRY_(name, fn, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2], (void *)ctx[3])
+
+/* Exit of a function of nargs arguments: first argument and return value. */
+#define EXIT(name, fn, nargs) \
+	SEC("fexit/" #fn) \
+	int name##_fx(u64 *ctx) \
+	{ \
+		on_send_exit((void *)ctx[0], (s32)ctx[nargs]); \
+		return 0; \
+	}
+
+#endif

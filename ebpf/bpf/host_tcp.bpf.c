@@ -1,0 +1,515 @@
+/*
+ * Linux NVMe/TCP host (drivers/nvme/host/tcp.c). Read against 6.1 and 6.12.
+ *
+ * A command is recorded from nvme_setup_cmd, where its id and block are known,
+ * to the end of its request. The key in flight is the address of the request.
+ */
+#include "core.h"
+
+struct nvmf_host {
+	char nqn[1];
+} CORE;
+
+struct nvmf_ctrl_options {
+	char *subsysnqn;
+	struct nvmf_host *host;
+} CORE;
+
+struct nvme_ctrl_ops {
+	char *name;
+} CORE;
+
+struct nvme_ctrl {
+	struct nvme_ctrl_ops *ops;
+	struct nvmf_ctrl_options *opts;
+	int instance;
+	u16 cntlid;
+} CORE;
+
+struct nvme_ns_head {
+	struct gendisk *disk; /* with multipath */
+} CORE;
+
+struct nvme_ns {
+	struct nvme_ns_head *head;
+} CORE;
+
+struct nvme_request {
+	u8 retries;
+	u8 flags; /* bit 0: NVME_REQ_CANCELLED */
+	u16 status;
+	struct nvme_ctrl *ctrl;
+} CORE;
+
+struct nvme_tcp_queue;
+
+struct nvme_tcp_request {
+	struct nvme_request req;
+	struct nvme_tcp_queue *queue;
+	u32 data_len;
+	u32 pdu_len;
+	unsigned long data_sent;
+	int state;
+} CORE;
+
+struct nvme_tcp_queue {
+	struct socket *sock;
+	void *pdu;
+	int pdu_offset;
+	struct nvme_tcp_request *request;
+} CORE;
+
+/* enum nvme_tcp_send_state, the same since 5.0 */
+#define SEND_DATA 2
+
+/* blk_mq_rq_to_pdu() and blk_mq_rq_from_pdu(): the driver's part follows the request */
+INLINE struct nvme_tcp_request *to_tcp(struct request *rq)
+{
+	return (void *)rq + SIZEOF(struct request);
+}
+
+INLINE struct request *from_tcp(struct nvme_tcp_request *req)
+{
+	return (void *)req - SIZEOF(struct request);
+}
+
+/*
+ * When the block layer made a request. block_io_start says it exactly; the
+ * request's own start_time_ns may be older, since from 6.9 on the block layer
+ * keeps the clock of the first request of a batch (blk_time_get_ns).
+ */
+#define STARTED 8192
+struct {
+	u64 rq;
+	u64 ns;
+} started[STARTED];
+
+INLINE u32 started_index(u64 rq)
+{
+	return (u32)(rq >> 6 ^ rq >> 18) & (STARTED - 1);
+}
+
+INLINE void on_h_io_start(struct request *rq)
+{
+	u32 i = started_index((u64)rq);
+
+	started[i].ns = bpf_ktime_get_ns();
+	started[i].rq = (u64)rq;
+}
+TRACEPOINT1(h_io_start)
+
+INLINE void device_name(struct device *d, struct request *rq, struct request_queue *rqq, u32 nsid, u64 now)
+{
+	struct nvme_ns *ns = READ(rqq, queuedata);
+	struct nvme_ns_head *head = READ(ns, head);
+	struct gendisk *disk = request_disk(rq), *top = NULL;
+	struct ntp_name *n;
+
+	n = name_reserve(NTP_NAME_DEVICE, d->id, now);
+	if (!n)
+		return;
+	if (HAS(struct nvme_ns_head, disk))
+		top = READ(head, disk);
+	n->nsid = nsid;
+	if (top) {
+		bpf_probe_read_kernel_str(n->name, 32, ADDR(top, disk_name));
+		bpf_probe_read_kernel_str(n->path, 32, ADDR(disk, disk_name));
+	} else {
+		bpf_probe_read_kernel_str(n->name, 32, ADDR(disk, disk_name));
+	}
+	bpf_ringbuf_submit(n, 0);
+	d->announced = 1;
+}
+
+INLINE bool head_selected(struct gendisk *disk)
+{
+	char name[32] = {};
+
+	bpf_probe_read_kernel_str(name, sizeof(name), ADDR(disk, disk_name));
+	return device_selected(name);
+}
+
+INLINE void device_new(u64 key, struct request *rq, struct request_queue *rqq)
+{
+	struct nvme_ctrl *ctrl = READ(&to_tcp(rq)->req, ctrl);
+	struct nvme_ctrl_ops *ops = READ(ctrl, ops);
+	struct nvme_ns *ns = READ(rqq, queuedata);
+	struct gendisk *disk = ns ? request_disk(rq) : NULL;
+	struct device d = { .check = (u64)ns, .admin = !ns };
+	char name[4] = {};
+
+	bpf_probe_read_kernel(name, sizeof(name), READ(ops, name));
+	d.ours = name[0] == 't' && name[1] == 'c' && name[2] == 'p' && !name[3];
+	if (d.ours) {
+		d.id = ns ? id_of((u64)disk, (u64)ns) : 0;
+		d.selected = ns ? head_selected(disk) : !cfg_devs;
+		if (ns && !d.selected && HAS(struct nvme_ns_head, disk)) {
+			struct nvme_ns_head *head = READ(ns, head);
+			struct gendisk *top = READ(head, disk);
+
+			d.selected = top && head_selected(top);
+		}
+	}
+	bpf_map_update_elem(&devices, &key, &d, BPF_ANY);
+}
+
+INLINE void connection_name(struct queue *q, struct request *rq, bool admin, u64 now)
+{
+	struct nvme_ctrl *ctrl = READ(&to_tcp(rq)->req, ctrl);
+	struct nvmf_ctrl_options *opts = READ(ctrl, opts);
+	struct nvmf_host *host = READ(opts, host);
+	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
+	struct ntp_name *n = name_reserve(NTP_NAME_CONNECTION, q->conn, now);
+
+	if (!n)
+		return;
+	name_addresses(n, (struct sock *)q->sk);
+	n->qid = admin ? 0 : READ(hctx, queue_num) + 1;
+	n->instance = READ(ctrl, instance);
+	n->cntlid = READ(ctrl, cntlid);
+	bpf_probe_read_kernel_str(n->hostnqn, sizeof(n->hostnqn), ADDR(host, nqn));
+	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(opts, subsysnqn));
+	bpf_ringbuf_submit(n, 0);
+	q->announced = 1;
+}
+
+/* Data the command moves: opcode bits 0-1 give its direction (base specification, opcodes). */
+INLINE u32 host_bytes(struct request *rq, struct nvme_command *c)
+{
+	if (!(c->opcode & 3))
+		return 0;
+	if (c->opcode == NVME_DSM)
+		return ((u32)(c->slba & 0xff) + 1) * 16; /* ranges; the request's length is what they cover */
+	return READ(rq, __data_len);
+}
+
+INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
+{
+	u64 now = bpf_ktime_get_ns(), key = (u64)rq, block_start = 0;
+	struct request_queue *rqq = READ(rq, q);
+	u64 dkey = (u64)rqq;
+	struct device *d = bpf_map_lookup_elem(&devices, &dkey);
+	struct nvme_tcp_queue *tq;
+	struct nvme_command c;
+	struct flight *old;
+	struct socket *sock;
+	struct flight f;
+	struct queue *q;
+	u32 bytes, op;
+	bool admin, retried = 0;
+	u8 retries;
+
+	if (unlikely(!d || d->check != (u64)READ(rqq, queuedata))) {
+		device_new(dkey, rq, rqq);
+		d = bpf_map_lookup_elem(&devices, &dkey);
+	}
+	if (!d || !d->ours)
+		return;
+	bpf_probe_read_kernel(&c, sizeof(c), wire);
+	/* a request set up again before its end: a retry, or an end nobody saw */
+	old = flight_of(key);
+	if (unlikely(old)) {
+		retries = READ(&to_tcp(rq)->req, retries);
+		stat_add(retries ? NTP_S_LOST_REQUEUED : NTP_S_LOST_REUSED);
+		if (retries) {
+			retried = 1;
+			block_start = old->r.at[NTP_H_BLOCK_START];
+		}
+		flight_del(key);
+	}
+	admin = d->admin || c.opcode == 0x7f; /* fabrics commands: connect on an I/O queue */
+	if (!d->selected || (admin && !cfg_admin))
+		return;
+	bytes = host_bytes(rq, &c);
+	if (!eligible(c.opcode, bytes))
+		return;
+	if (!count_and_sample(&c, d->id, bytes, admin))
+		return;
+
+	flight_init(&f, &c, bytes);
+	tq = READ(to_tcp(rq), queue);
+	sock = READ(tq, sock);
+	f.queue = (u64)tq;
+	q = queue_get(f.queue);
+	if (q) {
+		queue_set_sock(q, READ(sock, sk));
+		f.r.conn = q->conn;
+		if (!q->announced)
+			connection_name(q, rq, admin, now);
+	}
+	f.r.dev = d->id;
+	if (!d->announced && d->id)
+		device_name(d, rq, rqq, c.nsid, now);
+	f.admin = admin;
+	op = READ(rq, cmd_flags) & REQ_OP_MASK;
+	f.passthrough = op == REQ_OP_DRV_IN || op == REQ_OP_DRV_OUT;
+	if (!f.passthrough) {
+		struct bio *bio = READ(rq, bio);
+		u32 i = started_index(key);
+
+		f.merged = bio && READ(bio, bi_next);
+		if (!block_start)
+			block_start = started[i].rq == key ? started[i].ns : READ(rq, start_time_ns);
+		f.r.at[NTP_H_BLOCK_START] = block_start;
+	}
+	f.retried = retried || READ(&to_tcp(rq)->req, retries);
+	f.r.at[NTP_H_DRIVER_START] = now;
+	flight_add(key, &f);
+}
+TRACEPOINT(h_setup)
+
+/*
+ * The driver hands bytes to the socket: kernel_sendpage() and
+ * sock_no_sendpage() up to 6.4, sock_sendmsg() after. What it is sending is in
+ * queue->request; the queue is the socket's user data.
+ */
+INLINE struct flight *sending(struct socket *sock, struct nvme_tcp_request **out)
+{
+	struct nvme_tcp_queue *queue;
+	struct sock *sk;
+
+	if (!hot_all)
+		return NULL;
+	sk = READ(sock, sk);
+	queue = READ(sk, sk_user_data);
+	if (!queue || READ(queue, sock) != sock)
+		return NULL;
+	*out = READ(queue, request);
+	if (!*out)
+		return NULL;
+	return flight_of((u64)from_tcp(*out));
+}
+
+INLINE void on_h_sendpage(struct socket *sock)
+{
+	struct nvme_tcp_request *req;
+	struct flight *f = sending(sock, &req);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!f)
+		return;
+	if (!f->r2t) {
+		first(f, NTP_H_SEND_BEGIN, now);
+		f->r.at[NTP_H_SEND_LAST] = now;
+		f->r.send_cpu = bpf_get_smp_processor_id();
+		if (READ(req, state) == SEND_DATA)
+			f->in_capsule = 1;
+	} else {
+		first(f, NTP_H_DATA_SEND_BEGIN, now);
+		f->r.at[NTP_H_DATA_SEND_LAST] = now;
+	}
+}
+ENTRY1(h_sendpage, kernel_sendpage)
+#define on_h_sendmsg on_h_sendpage
+ENTRY1(h_sendmsg, sock_sendmsg)
+
+/*
+ * The call returned. The response may have been here before, and the request
+ * may even have begun another command: that one has no SEND_LAST yet.
+ */
+INLINE void on_send_exit(struct socket *sock, s32 ret)
+{
+	struct nvme_tcp_request *req;
+	struct flight *f;
+
+	if (ret <= 0)
+		return;
+	f = sending(sock, &req);
+	if (!f)
+		return;
+	if (!f->r.at[NTP_H_DATA_SEND_LAST]) {
+		if (f->r.at[NTP_H_SEND_LAST])
+			f->r.at[NTP_H_SEND_END] = bpf_ktime_get_ns();
+	} else if (READ(req, data_sent) + ret >= READ(req, data_len)) {
+		f->r.at[NTP_H_DATA_SEND_END] = bpf_ktime_get_ns();
+	}
+}
+EXIT(h_sendpage, kernel_sendpage, 5)
+EXIT(h_sendmsg, sock_sendmsg, 2)
+
+/* Bytes of the connection were queued for the driver. */
+INLINE void on_h_data_ready(struct sock *sk)
+{
+	struct queue *q;
+
+	if (!hot_all)
+		return;
+	q = queue_of((u64)READ(sk, sk_user_data));
+	if (q)
+		arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
+}
+ENTRY1(h_data_ready, nvme_tcp_data_ready)
+
+/* The driver is given a packet. read_descriptor_t: arg is its third word, since 2.6. */
+INLINE void on_h_recv_skb(void *desc)
+{
+	struct queue *q;
+	u64 key = 0;
+
+	if (!hot_all)
+		return;
+	bpf_probe_read_kernel(&key, sizeof(key), desc + 16);
+	q = queue_of(key);
+	if (q)
+		q->skb_ns = bpf_ktime_get_ns();
+}
+ENTRY1(h_recv_skb, nvme_tcp_recv_skb)
+
+/*
+ * nvme_tcp_recv_pdu() copies a PDU's header out of the packet: the only place
+ * that shows where in the stream the PDU begins. The header before it is still
+ * in the buffer.
+ */
+#define C2H_LAST 4
+INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
+{
+	struct nvme_tcp_queue *queue;
+	struct nvme_tcp_pdu p = {};
+	struct sock *sk;
+	struct queue *q;
+	void *pdu;
+
+	if (!hot_all)
+		return;
+	sk = READ(skb, sk);
+	if (!sk)
+		return;
+	queue = READ(sk, sk_user_data);
+	q = queue_of((u64)queue);
+	if (!q)
+		return;
+	pdu = READ(queue, pdu);
+	if (to != pdu || READ(queue, pdu_offset))
+		return;
+	bpf_probe_read_kernel(&p, sizeof(p), pdu);
+	if (p.type == NVME_TCP_C2H_DATA) {
+		if (!q->run_ns || q->run_cid != p.command_id || q->run_flags & C2H_LAST) {
+			q->run_ns = q->pdu_ns;
+			q->run_seq = q->pdu_seq;
+			q->run_cid = p.command_id;
+			q->run_pdus = 0;
+		}
+		q->run_flags = p.flags;
+		if (q->run_pdus < 254)
+			q->run_pdus++;
+	} else {
+		q->run_ns = 0;
+	}
+	q->pdu_seq = SKB_SEQ(skb) + (u32)(u64)offset;
+	q->pdu_ns = bpf_ktime_get_ns();
+}
+ENTRY3(h_copy_bits, skb_copy_bits)
+
+/* Arrival of the byte at seq, or 0 when what is known cannot belong to the command. */
+INLINE u64 arrival_for(struct flight *f, struct queue *q, u32 seq)
+{
+	u64 ns = arrival_of(q, seq);
+
+	return ns >= f->r.at[NTP_H_SEND_BEGIN] ? ns : 0;
+}
+
+/* An R2T is answered: pdu_len is 0 only when nvme_tcp_handle_r2t() calls, not for the PDUs after the first. */
+INLINE void on_h_h2c(struct nvme_tcp_request *req)
+{
+	struct nvme_tcp_pdu p = {};
+	struct queue *q;
+	struct flight *f;
+
+	if (!hot_all)
+		return;
+	f = flight_of((u64)from_tcp(req));
+	if (!f || READ(req, pdu_len))
+		return;
+	if (f->r.r2ts < 255)
+		f->r.r2ts++;
+	if (f->r2t)
+		return;
+	f->r2t = 1;
+	q = queue_of(f->queue);
+	if (!q)
+		return;
+	bpf_probe_read_kernel(&p, sizeof(p), READ((struct nvme_tcp_queue *)f->queue, pdu));
+	if (p.type != NVME_TCP_R2T || p.command_id != f->r.cid || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
+		return;
+	f->r.at[NTP_H_R2T_READ] = q->pdu_ns;
+	f->r.at[NTP_H_R2T_ARRIVED] = arrival_for(f, q, q->pdu_seq);
+}
+ENTRY1(h_h2c, nvme_tcp_setup_h2c_data_pdu)
+
+/* The PDU being read ends the command: its completion, or its last data with the SUCCESS flag. */
+INLINE void response(struct flight *f)
+{
+	struct queue *q = queue_of(f->queue);
+	struct nvme_tcp_pdu p = {};
+	u64 begin = f->r.at[NTP_H_SEND_BEGIN], ns;
+	u32 seq;
+	u8 pdus = 1;
+
+	if (!q || q->pdu_ns < begin)
+		return;
+	bpf_probe_read_kernel(&p, sizeof(p), READ((struct nvme_tcp_queue *)f->queue, pdu));
+	if (p.type == NVME_TCP_C2H_DATA) {
+		if (p.command_id != f->r.cid)
+			return;
+		f->success_flag = 1;
+	} else if (p.type != NVME_TCP_RSP || p.cqe_command_id != f->r.cid) {
+		return; /* not answered: cancelled */
+	}
+	seq = q->pdu_seq;
+	ns = q->pdu_ns;
+	if (q->run_ns >= begin && q->run_ns && q->run_cid == f->r.cid) {
+		/* data PDUs came before */
+		seq = q->run_seq;
+		ns = q->run_ns;
+		pdus += q->run_pdus;
+	}
+	f->r.pdus = pdus;
+	f->r.at[NTP_H_RESP_READ] = ns;
+	f->r.at[NTP_H_RESP_LAST] = q->skb_ns > ns ? q->skb_ns : ns;
+	f->r.at[NTP_H_RESP_ARRIVED] = arrival_for(f, q, seq);
+}
+
+INLINE void on_h_completed(struct request *rq)
+{
+	struct flight *f = flight_of((u64)rq);
+
+	if (!f)
+		return;
+	f->r.at[NTP_H_COMPLETED] = bpf_ktime_get_ns();
+	f->r.complete_cpu = bpf_get_smp_processor_id();
+	response(f);
+}
+ENTRY1(h_completed, blk_mq_complete_request_remote)
+
+INLINE void on_h_complete_rq(struct request *rq)
+{
+	struct flight *f = flight_of((u64)rq);
+
+	if (!f)
+		return;
+	f->r.at[NTP_H_COMPLETE_RQ] = bpf_ktime_get_ns();
+	f->r.status = READ(&to_tcp(rq)->req, status);
+	f->r.retries = READ(&to_tcp(rq)->req, retries);
+	f->cancelled = READ(&to_tcp(rq)->req, flags) & 1;
+}
+TRACEPOINT1(h_complete_rq)
+
+INLINE void on_h_timeout(struct request *rq)
+{
+	struct flight *f = flight_of((u64)rq);
+
+	if (f)
+		f->timed_out = 1;
+}
+ENTRY1(h_timeout, nvme_tcp_timeout)
+
+INLINE void on_h_done(struct request *rq)
+{
+	struct flight *f = flight_of((u64)rq);
+
+	if (!f)
+		return;
+	f->r.at[NTP_H_BLOCK_DONE] = bpf_ktime_get_ns();
+	emit((u64)rq, f);
+}
+TRACEPOINT1(h_done)

@@ -1,0 +1,505 @@
+/*
+ * Linux NVMe/TCP target (drivers/nvme/target/tcp.c, core.c, io-cmd-bdev.c).
+ * Read against 6.1 and 6.12.
+ *
+ * A command is recorded from nvmet_req_init(), where it was read and nothing
+ * refused yet (the tracepoint of the same name misses those that are refused),
+ * to the return of the send call with the last byte of its response. The key in
+ * flight is the address of the nvmet_req.
+ */
+#include "core.h"
+
+struct nvme_completion {
+	u64 result;
+	u16 sq_head;
+	u16 sq_id;
+	u16 command_id;
+	u16 status; /* with the phase bit */
+};
+
+struct nvmet_subsys {
+	char *subsysnqn;
+} CORE;
+
+struct nvmet_ns {
+	u32 nsid;
+	struct nvmet_subsys *subsys;
+	char *device_path;
+} CORE;
+
+struct nvmet_ctrl {
+	struct nvmet_subsys *subsys;
+	u16 cntlid;
+	char hostnqn[1];
+} CORE;
+
+struct nvmet_sq {
+	struct nvmet_ctrl *ctrl;
+	u16 qid;
+	bool sqhd_disabled;
+} CORE;
+
+struct nvmet_fabrics_ops {
+	u32 type;
+} CORE;
+#define NVMF_TRTYPE_TCP 3
+
+struct nvmet_req {
+	struct nvme_command *cmd;
+	struct nvme_completion *cqe;
+	struct nvmet_sq *sq;
+	struct nvmet_ns *ns;
+	unsigned long transfer_len;
+} CORE;
+
+struct nvmet_tcp_queue;
+
+struct nvmet_tcp_cmd {
+	struct nvmet_tcp_queue *queue;
+	struct nvmet_req req;
+	u32 rbytes_done;
+	u32 wbytes_done;
+	u32 offset;
+	int state;
+} CORE;
+
+struct nvmet_tcp_queue {
+	struct socket *sock;
+	struct nvmet_tcp_cmd *snd_cmd;
+	int offset;
+	bool hdr_digest;
+} CORE;
+
+/* enum nvmet_tcp_send_state, the same since 5.0 */
+enum {
+	SEND_DATA_PDU,
+	SEND_DATA,
+	SEND_R2T,
+	SEND_DDGST,
+	SEND_RESPONSE,
+};
+
+INLINE struct nvmet_tcp_cmd *to_tcp(struct nvmet_req *req)
+{
+	return (void *)req - OFFSET(struct nvmet_tcp_cmd, req);
+}
+
+INLINE u64 key_of(struct nvmet_tcp_cmd *cmd)
+{
+	return (u64)cmd + OFFSET(struct nvmet_tcp_cmd, req);
+}
+
+/*
+ * Bytes of the connection were queued for the driver. Which command they bring
+ * is not known yet, so all arrivals are kept.
+ */
+INLINE void on_t_data_ready(struct sock *sk)
+{
+	u64 queue = (u64)READ(sk, sk_user_data);
+	struct queue *q;
+
+	if (!queue)
+		return;
+	q = queue_get(queue);
+	if (q)
+		arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
+}
+ENTRY1(t_data_ready, nvmet_tcp_data_ready)
+
+/* The driver goes on reading; with offset 0 a PDU begins, at what it has copied so far. */
+INLINE void on_t_recv_pdu(struct nvmet_tcp_queue *queue)
+{
+	struct socket *sock;
+	struct queue *q;
+	struct sock *sk;
+
+	if (READ(queue, offset))
+		return;
+	q = queue_of((u64)queue);
+	if (!q)
+		return;
+	sock = READ(queue, sock);
+	sk = READ(sock, sk);
+	q->pdu_seq = READ((struct tcp_sock *)sk, copied_seq);
+	q->pdu_ns = bpf_ktime_get_ns();
+}
+ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu)
+
+INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
+{
+	struct ntp_name *n = name_reserve(NTP_NAME_CONNECTION, q->conn, now);
+	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
+	struct nvmet_subsys *subsys = READ(ctrl, subsys);
+
+	if (!n)
+		return;
+	name_addresses(n, (struct sock *)q->sk);
+	n->qid = READ(sq, qid);
+	n->cntlid = READ(ctrl, cntlid);
+	bpf_probe_read_kernel_str(n->hostnqn, sizeof(n->hostnqn), ADDR(ctrl, hostnqn));
+	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(subsys, subsysnqn));
+	bpf_ringbuf_submit(n, 0);
+	q->announced = 1;
+}
+
+INLINE void device_name(struct device *d, struct nvmet_ns *ns, u64 now)
+{
+	struct ntp_name *n = name_reserve(NTP_NAME_DEVICE, d->id, now);
+	struct nvmet_subsys *subsys = READ(ns, subsys);
+
+	if (!n)
+		return;
+	n->nsid = READ(ns, nsid);
+	bpf_probe_read_kernel_str(n->name, sizeof(n->name), READ(ns, device_path));
+	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(subsys, subsysnqn));
+	bpf_ringbuf_submit(n, 0);
+	d->announced = 1;
+}
+
+/*
+ * The namespace is looked up by nvmet_req_init() itself, after us: the table is
+ * keyed by controller's subsystem and namespace id, and its device found when
+ * the command is executed (device_seen).
+ */
+INLINE u64 device_key(struct nvmet_sq *sq, u32 nsid)
+{
+	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
+	struct nvmet_subsys *subsys = READ(ctrl, subsys);
+
+	return ntp_mix((u64)subsys) ^ nsid;
+}
+
+INLINE struct device *device_get(u64 key)
+{
+	struct device *d = bpf_map_lookup_elem(&devices, &key);
+	struct device new = { .id = id_of(key, 0), .ours = 1, .selected = !cfg_devs };
+
+	if (likely(d))
+		return d;
+	bpf_map_update_elem(&devices, &key, &new, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&devices, &key);
+}
+
+/* Backing path of at most 31 characters, or its last 31, against the filter. */
+INLINE void device_seen(struct nvmet_req *req, u64 now)
+{
+	struct nvmet_ns *ns = READ(req, ns);
+	struct nvmet_sq *sq = READ(req, sq);
+	struct device *d;
+	u64 key;
+
+	if (!ns)
+		return;
+	key = device_key(sq, READ(ns, nsid));
+	d = bpf_map_lookup_elem(&devices, &key);
+	if (!d || d->announced)
+		return;
+	if (cfg_devs) {
+		char path[NTP_PATH] = {}, name[32] = {};
+		long n = bpf_probe_read_kernel_str(path, sizeof(path), READ(ns, device_path));
+		u32 from = n > 32 ? n - 32 : 0;
+
+		bpf_probe_read_kernel_str(name, sizeof(name), path + from);
+		d->selected = device_selected(name);
+	}
+	device_name(d, ns, now);
+}
+
+/* Commands whose data goes to the target or to the host: opcode bits 0-1. */
+INLINE u32 target_bytes(struct nvme_command *c)
+{
+	return c->opcode & 3 ? c->sgl_length : 0;
+}
+
+INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, struct nvmet_fabrics_ops *ops)
+{
+	u64 now = bpf_ktime_get_ns(), key = (u64)req;
+	struct nvmet_tcp_queue *tq;
+	struct nvme_command c;
+	struct device *d;
+	struct socket *sock;
+	struct flight f;
+	struct queue *q;
+	u32 bytes;
+	bool admin;
+
+	if (READ(ops, type) != NVMF_TRTYPE_TCP)
+		return;
+	/* the driver uses the command again: the end of the one before was not seen */
+	if (unlikely(flight_of(key))) {
+		stat_add(NTP_S_LOST_REUSED);
+		flight_del(key);
+	}
+	bpf_probe_read_kernel(&c, sizeof(c), READ(req, cmd));
+	admin = !READ(sq, qid) || c.opcode == 0x7f;
+	if (admin && !cfg_admin)
+		return;
+	d = device_get(admin ? 0 : device_key(sq, c.nsid));
+	if (!d)
+		return;
+	bytes = target_bytes(&c);
+	if (!d->selected || !eligible(c.opcode, bytes))
+		return;
+	if (!count_and_sample(&c, admin ? 0 : d->id, bytes, admin))
+		return;
+
+	flight_init(&f, &c, bytes);
+	tq = READ(to_tcp(req), queue);
+	f.queue = (u64)tq;
+	q = queue_get(f.queue);
+	if (q) {
+		sock = READ(tq, sock);
+		queue_set_sock(q, READ(sock, sk));
+		f.r.conn = q->conn;
+		if (!q->announced)
+			connection_name(q, sq, now);
+		if (q->pdu_ns) {
+			u64 ns = arrival_of(q, q->pdu_seq);
+
+			f.r.at[NTP_T_PDU_READ] = q->pdu_ns;
+			f.r.at[NTP_T_ARRIVED] = ns <= q->pdu_ns ? ns : 0;
+		}
+	}
+	f.r.dev = admin ? 0 : d->id;
+	f.admin = admin;
+	f.r.at[NTP_T_RECEIVED] = now;
+	flight_add(key, &f);
+}
+ENTRY4(t_init, nvmet_req_init)
+
+/* A PDU's data is about to be read, in the capsule or after an R2T. */
+INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
+{
+	struct flight *f;
+	struct queue *q;
+	u64 ns;
+
+	if (!hot_all)
+		return;
+	f = flight_of(key_of(cmd));
+	if (!f)
+		return;
+	if (!f->r2t) {
+		f->in_capsule = 1;
+		return;
+	}
+	if (f->r.at[NTP_T_DATA_READ])
+		return;
+	q = queue_of(f->queue);
+	if (!q || q->pdu_ns < f->r.at[NTP_T_R2T_SEND])
+		return;
+	ns = arrival_of(q, q->pdu_seq);
+	f->r.at[NTP_T_DATA_READ] = q->pdu_ns;
+	f->r.at[NTP_T_DATA_ARRIVED] = ns <= q->pdu_ns && ns >= f->r.at[NTP_T_R2T_SEND] ? ns : 0;
+}
+ENTRY1(t_h2c_data, nvmet_tcp_build_pdu_iovec)
+
+INLINE void on_t_execute(struct nvmet_req *req)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct flight *f;
+
+	if (unlikely(cfg_devs))
+		device_seen(req, now); /* the filter needs the device before any command was chosen */
+	f = flight_of((u64)req);
+	if (!f)
+		return;
+	f->r.at[NTP_T_EXECUTE] = now;
+	device_seen(req, now);
+}
+ENTRY1(t_execute, nvmet_bdev_execute_rw)
+
+/*
+ * The bio of a sampled command is told by bi_private. A bio too large for the
+ * drive is split: the front part's bi_private is then the original bio.
+ */
+INLINE struct flight *flight_of_bio(struct bio *bio)
+{
+	void *priv = READ(bio, bi_private);
+	struct flight *f;
+
+	if (!priv)
+		return NULL;
+	f = flight_of((u64)priv);
+	if (f)
+		return f;
+	return flight_of((u64)READ((struct bio *)priv, bi_private));
+}
+
+INLINE void on_t_bio_queue(struct bio *bio)
+{
+	struct flight *f;
+
+	if (!hot_all)
+		return;
+	f = flight_of((u64)READ(bio, bi_private));
+	if (f && f->r.at[NTP_T_EXECUTE])
+		first(f, NTP_T_BIO_SUBMIT, bpf_ktime_get_ns());
+}
+TRACEPOINT1(t_bio_queue)
+
+/* Several commands' bios may have been merged into one request. */
+#define MERGED_BIOS 16
+
+INLINE void on_t_rq_issue(struct request *rq)
+{
+	u64 now;
+	struct bio *bio;
+
+	if (!hot_all)
+		return;
+	now = bpf_ktime_get_ns();
+	bio = READ(rq, bio);
+	for (u32 i = 0; bio && i < MERGED_BIOS; i++) {
+		struct flight *f = flight_of_bio(bio);
+
+		if (f && f->r.at[NTP_T_BIO_SUBMIT])
+			first(f, NTP_T_DRIVE_ISSUE, now);
+		bio = READ(bio, bi_next);
+	}
+}
+TRACEPOINT1(t_rq_issue)
+
+INLINE void on_t_rq_complete(struct request *rq)
+{
+	u64 now;
+	struct bio *bio;
+
+	if (!hot_all)
+		return;
+	now = bpf_ktime_get_ns();
+	bio = READ(rq, bio);
+	for (u32 i = 0; bio && i < MERGED_BIOS; i++) {
+		struct flight *f = flight_of_bio(bio);
+
+		if (f && f->r.at[NTP_T_DRIVE_ISSUE]) {
+			f->r.at[NTP_T_DRIVE_DONE] = now;
+			f->r.complete_cpu = bpf_get_smp_processor_id();
+		}
+		bio = READ(bio, bi_next);
+	}
+}
+TRACEPOINT1(t_rq_complete)
+
+INLINE void on_t_bio_done(struct bio *bio)
+{
+	struct flight *f;
+
+	if (!hot_all)
+		return;
+	f = flight_of((u64)READ(bio, bi_private));
+	if (f)
+		f->r.at[NTP_T_BIO_DONE] = bpf_ktime_get_ns();
+}
+ENTRY1(t_bio_done, nvmet_bio_done)
+
+/* nvmet_tcp_need_data_in(): the same question, so the same answer, as the driver will find when it sends. */
+INLINE bool need_data_in(struct nvmet_tcp_cmd *cmd, u8 opcode)
+{
+	struct nvme_completion *cqe = READ(&cmd->req, cqe);
+
+	return opcode & 1 && READ(cmd, rbytes_done) < READ(&cmd->req, transfer_len) && !READ(cqe, status);
+}
+
+INLINE void on_t_queue_resp(struct nvmet_req *req)
+{
+	struct flight *f = flight_of((u64)req);
+	u64 now;
+
+	if (!f)
+		return;
+	now = bpf_ktime_get_ns();
+	if (need_data_in(to_tcp(req), f->r.opcode)) {
+		f->r2t = 1;
+		if (f->r.r2ts < 255)
+			f->r.r2ts++;
+		first(f, NTP_T_R2T_QUEUED, now);
+	} else {
+		struct nvme_completion *cqe = READ(req, cqe);
+
+		f->r.at[NTP_T_RESP_QUEUED] = now;
+		f->r.status = READ(cqe, status) >> 1;
+	}
+}
+ENTRY1(t_queue_resp, nvmet_tcp_queue_response)
+
+/*
+ * The driver hands bytes to the socket: kernel_sendpage() up to 6.4,
+ * sock_sendmsg() after. What it is sending is in queue->snd_cmd.
+ */
+INLINE struct flight *sending(struct socket *sock, struct nvmet_tcp_cmd **out)
+{
+	struct nvmet_tcp_queue *queue;
+	struct sock *sk;
+
+	if (!hot_all)
+		return NULL;
+	sk = READ(sock, sk);
+	queue = READ(sk, sk_user_data);
+	if (!queue || READ(queue, sock) != sock)
+		return NULL;
+	*out = READ(queue, snd_cmd);
+	if (!*out)
+		return NULL;
+	return flight_of(key_of(*out));
+}
+
+INLINE void on_t_sendpage(struct socket *sock)
+{
+	struct nvmet_tcp_cmd *cmd;
+	struct flight *f = sending(sock, &cmd);
+	u64 now;
+	int state;
+
+	if (!f)
+		return;
+	now = bpf_ktime_get_ns();
+	state = READ(cmd, state);
+	if (state == SEND_R2T) {
+		first(f, NTP_T_R2T_SEND, now);
+		return;
+	}
+	if (!f->r.at[NTP_T_RESP_QUEUED])
+		return;
+	first(f, NTP_T_SEND_BEGIN, now);
+	f->r.at[NTP_T_SEND_LAST] = now;
+	f->r.send_cpu = bpf_get_smp_processor_id();
+	if (!cfg_send_exit && state == SEND_RESPONSE)
+		emit(key_of(cmd), f);
+}
+ENTRY1(t_sendpage, kernel_sendpage)
+#define on_t_sendmsg on_t_sendpage
+ENTRY1(t_sendmsg, sock_sendmsg)
+
+/* The call returned; the driver has not yet seen what it returned. */
+INLINE void on_send_exit(struct socket *sock, s32 ret)
+{
+	struct nvmet_tcp_cmd *cmd;
+	struct nvmet_tcp_queue *queue;
+	struct nvmet_sq *sq;
+	struct flight *f;
+	int state;
+	bool all = 0;
+
+	if (ret <= 0)
+		return;
+	f = sending(sock, &cmd);
+	if (!f || !f->r.at[NTP_T_SEND_BEGIN])
+		return;
+	state = READ(cmd, state);
+	f->r.at[NTP_T_SEND_END] = bpf_ktime_get_ns();
+	if (state == SEND_RESPONSE) {
+		queue = READ(cmd, queue);
+		all = READ(cmd, offset) + ret ==
+		      NVME_TCP_RSP_PDU_SIZE + (READ(queue, hdr_digest) ? NVME_TCP_DIGEST : 0);
+	} else if (state == SEND_DATA && READ(cmd, wbytes_done) + ret == READ(&cmd->req, transfer_len)) {
+		/* no response capsule follows when the host asked for no flow control of the queue */
+		sq = READ(&cmd->req, sq);
+		all = READ(sq, sqhd_disabled);
+		f->success_flag = all;
+	}
+	if (all)
+		emit(key_of(cmd), f);
+}
+EXIT(t_sendpage, kernel_sendpage, 5)
+EXIT(t_sendmsg, sock_sendmsg, 2)
