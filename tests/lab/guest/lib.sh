@@ -7,7 +7,7 @@ tc() { /usr/bin/tc "$@"; }
 ss() { /usr/bin/ss "$@"; }
 modprobe() { /usr/bin/modprobe "$@"; }
 
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin:/lab HOME=/root
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin:/lab HOME=/
 CONFIG=/sys/kernel/config
 HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000001
 HOSTID=00000000-0000-0000-0000-000000000001

@@ -96,7 +96,6 @@ fn skeleton() -> Tree {
         "mnt",
         "out",
         "proc",
-        "root",
         "run",
         "sys",
         "tmp",
@@ -115,7 +114,7 @@ fn skeleton() -> Tree {
     ] {
         t.link(link, target);
     }
-    t.bytes("etc/passwd", 0o644, *b"root:x:0:0:root:/root:/bin/sh\n");
+    t.bytes("etc/passwd", 0o644, *b"root:x:0:0:root:/:/bin/sh\n");
     t.bytes("etc/group", 0o644, *b"root:x:0:\n");
     t.bytes("etc/hosts", 0o644, *b"127.0.0.1 localhost\n");
     t
@@ -168,7 +167,8 @@ fn choose_modules(sysroot: &Sysroot, tree: &Path, release: &str, chosen: &Path) 
     let from = tree.join("lib/modules").join(release);
     let to = chosen.join("lib/modules").join(release);
     let files = modules::closure(&fs::read_to_string(from.join("modules.dep"))?);
-    if let Some(module) = modules::missing(&files) {
+    let builtin = fs::read_to_string(from.join("modules.builtin"))?;
+    if let Some(module) = modules::missing(&files, &builtin) {
         bail!("kernel {release}: has no module {module}");
     }
     for file in &files {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::apt::Apt;
+use crate::apt::{Apt, Package};
 use crate::sysroot::{self, Sysroot};
 use crate::{base, kernels, say};
 
@@ -84,17 +84,19 @@ impl Cache {
         }
         self.sweep()?;
         let apt = Apt::open(&self.dir.join("apt"))?;
-        let package = kernels::choose(&apt, family)?;
         let root = Sysroot {
             dir: self.dir.join(&names.sysroot),
         };
-        if !root.dir.exists() {
-            apt.update(false)?;
-            let made = self.scratch()?;
-            Sysroot::build(&apt, made.path())?;
-            fs::rename(made.keep(), &root.dir)?;
-        }
-        let deb = apt.fetch(&package)?;
+        let (package, deb) = match self.fetch(&apt, family, &root) {
+            Ok(got) => got,
+            // Lists that are older than the archive name files that are gone.
+            Err(e) if apt.lists_are_old() => {
+                say(format_args!("{e:#}; trying again with new package lists"));
+                apt.update(true)?;
+                self.fetch(&apt, family, &root)?
+            }
+            Err(e) => return Err(e),
+        };
         say(format_args!("making the guest of {}", package.name));
         let work = self.scratch()?;
         let made = self.scratch()?;
@@ -118,6 +120,19 @@ impl Cache {
         drop(lock);
         self.ready(&names)
             .with_context(|| format!("`{}`: vanished", dir.display()))
+    }
+
+    /// Downloads what is missing, and makes the sysroot.
+    fn fetch(&self, apt: &Apt, family: &str, root: &Sysroot) -> Result<(Package, PathBuf)> {
+        let package = kernels::choose(apt, family)?;
+        if !root.dir.exists() {
+            apt.update(false)?;
+            let made = self.scratch()?;
+            Sysroot::build(apt, made.path())?;
+            fs::rename(made.keep(), &root.dir)?;
+        }
+        let deb = apt.fetch(&package)?;
+        Ok((package, deb))
     }
 
     /// What is there already, if it is whole.

@@ -38,6 +38,8 @@ pub struct Facts {
     pub net_delay_back_ns: u64,
     /// How each tool ended.
     pub tools: Vec<ToolRun>,
+    /// Guests that were lost before this run held, one line each.
+    pub lost: Vec<String>,
     /// Seconds from the start to the first script, and to the end.
     pub boot_seconds: f64,
     /// See `boot_seconds`.

@@ -3,9 +3,8 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,15 +15,16 @@ use tempfile::TempDir;
 use crate::cache::{Cache, Prepared};
 use crate::console::Console;
 use crate::cpio::Tree;
+use crate::link::Link;
 use crate::qemu::{Machine, Net};
-use crate::wire::{CHUNK, Frame, Kind, PushHead, take_frame, write_frame};
+use crate::wire::{CHUNK, Frame, Kind, PushHead};
 
 /// How long a guest may take from QEMU's start to its agent's first word; the
 /// usual is 5 s, on a machine that compiles at the same time more.
 const BOOT: Duration = Duration::from_secs(90);
 
-/// How often a wait looks at the console and at QEMU.
-const TICK: Duration = Duration::from_millis(100);
+/// The tools that run in guests.
+const TOOLS: [&str; 2] = ["ntp-probe", "ntp-capture"];
 
 /// How a guest is made.
 #[derive(Debug, Clone)]
@@ -92,29 +92,12 @@ impl Output {
     }
 }
 
-/// A guest that is no more, or no longer to be trusted.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("guest `{name}`: {cause}; see `{}`", console.display())]
-pub struct GuestLost {
-    /// Which.
-    pub name: String,
-    /// What was seen.
-    pub cause: String,
-    /// The console's file, which stays.
-    pub console: PathBuf,
-}
-
 /// A running guest. Dropping it kills it.
 #[derive(Debug)]
 pub struct Guest {
-    name: String,
-    qemu: Child,
-    port: UnixStream,
-    received: Vec<u8>,
-    console: Console,
-    keep_console: bool,
-    lost: Option<GuestLost>,
+    link: Link,
     prepared: Prepared,
+    initrd: PathBuf,
     // Sockets and the initramfs; goes when the last user does.
     _scratch: Vec<Arc<TempDir>>,
 }
@@ -189,30 +172,22 @@ impl Guest {
             net: opts.net.as_ref(),
         }
         .command()?;
-        let said = fs::File::create(tmp.path().join("qemu"))?;
-        let mut qemu = command
+        let said = tmp.path().join("qemu");
+        let to = fs::File::create(&said).with_context(|| format!("`{}`", said.display()))?;
+        let qemu = command
             .stdin(Stdio::null())
-            .stdout(said.try_clone()?)
-            .stderr(said)
+            .stdout(to.try_clone()?)
+            .stderr(to)
             .spawn()
             .context("qemu: not started")?;
-        let port = match connect(&socket, &mut qemu, tmp.path()) {
-            Ok(port) => port,
-            Err(e) => {
-                end(&mut qemu);
-                return Err(e);
-            }
-        };
+        let keep = opts.out_dir.is_some();
+        let console = Console::new(console);
+        let link = Link::open(&opts.name, qemu, console, keep, &socket, &said)?;
         scratch.push(Arc::new(tmp));
         Ok(Guest {
-            name: opts.name.clone(),
-            qemu,
-            port,
-            received: Vec::new(),
-            console: Console::new(console),
-            keep_console: opts.out_dir.is_some(),
-            lost: None,
+            link,
             prepared,
+            initrd,
             _scratch: scratch,
         })
     }
@@ -220,18 +195,24 @@ impl Guest {
     /// Waits for the agent's first word.
     fn greet(&mut self) -> Result<()> {
         let end = Instant::now() + BOOT;
-        self.send(Kind::Hello, b"")?;
-        match self.receive(end, "boot")? {
+        self.link.send(Kind::Hello, b"")?;
+        match self.link.receive(end, "boot")? {
             Frame {
                 kind: Kind::Ready, ..
-            } => Ok(()),
-            f => Err(self.lose(format!("agent: {:?} in place of a greeting", f.kind))),
+            } => {
+                // As large as all else together, and read by now.
+                fs::remove_file(&self.initrd)
+                    .with_context(|| format!("`{}`", self.initrd.display()))
+            }
+            f => Err(self
+                .link
+                .lose(format!("agent: {:?} in place of a greeting", f.kind))),
         }
     }
 
     /// The name it was booted under.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.link.name
     }
 
     /// The kernel it runs.
@@ -241,30 +222,32 @@ impl Guest {
 
     /// The file its console is written to.
     pub fn console(&self) -> &Path {
-        &self.console.path
+        &self.link.console.path
     }
 
     /// The lines of its console that tell of trouble; none is as it should be.
     pub fn console_problems(&self) -> Vec<String> {
-        self.console.problems()
+        self.link.console.problems()
     }
 
     /// Runs a script (with the functions of `guest/lib.sh`) and waits for its
     /// end; what it leaves in the background runs on. A script that is not
     /// done by then is killed, which is an error, but the guest remains.
     pub fn sh(&mut self, script: &str, timeout: Duration) -> Result<Output> {
-        self.send(Kind::Run, script.as_bytes())?;
+        self.link.send(Kind::Run, script.as_bytes())?;
         let mut deadline = Instant::now() + timeout;
         let mut killed = false;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         loop {
-            let frame = match self.receive_until(deadline)? {
+            let frame = match self.link.receive_until(deadline)? {
                 Some(frame) => frame,
                 None if killed => {
-                    return Err(self.lose(format!("no answer {timeout:?} after a script began")));
+                    return Err(self
+                        .link
+                        .lose(format!("no answer {timeout:?} after a script began")));
                 }
                 None => {
-                    self.send(Kind::Kill, b"")?;
+                    self.link.send(Kind::Kill, b"")?;
                     killed = true;
                     deadline = Instant::now() + Duration::from_secs(20);
                     continue;
@@ -284,13 +267,13 @@ impl Guest {
                     if killed {
                         bail!(
                             "guest `{}`: script not done after {timeout:?}: {}",
-                            self.name,
+                            self.link.name,
                             out.stderr.trim()
                         );
                     }
                     return Ok(out);
                 }
-                kind => return Err(self.unexpected(kind, &frame.payload)),
+                kind => return Err(self.link.unexpected(kind, &frame.payload)),
             }
         }
     }
@@ -305,178 +288,81 @@ impl Guest {
             mode: meta.permissions().mode() & 0o777,
             len: meta.len(),
         };
-        self.send(Kind::Push, &serde_json::to_vec(&head)?)?;
+        self.link.send(Kind::Push, &serde_json::to_vec(&head)?)?;
         let mut buf = vec![0; CHUNK];
         let mut left = head.len;
         while left > 0 {
             let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             file.read_exact(&mut buf[..want]).with_context(named)?;
-            self.send(Kind::Data, &buf[..want])?;
+            self.link.send(Kind::Data, &buf[..want])?;
             left -= want as u64;
         }
-        match self.receive(Instant::now() + Duration::from_secs(60), "push")? {
+        match self
+            .link
+            .receive(Instant::now() + Duration::from_secs(60), "push")?
+        {
             Frame {
                 kind: Kind::End, ..
             } => Ok(()),
-            f => Err(self.unexpected(f.kind, &f.payload).context(to.to_owned())),
+            f => Err(self
+                .link
+                .unexpected(f.kind, &f.payload)
+                .context(to.to_owned())),
         }
     }
 
     /// Copies a file out of the guest.
     pub fn pull(&mut self, from: &str, to: &Path) -> Result<()> {
         let named = || format!("`{}`", to.display());
-        self.send(Kind::Pull, from.as_bytes())?;
+        self.link.send(Kind::Pull, from.as_bytes())?;
         let mut file = io::BufWriter::new(fs::File::create(to).with_context(named)?);
         loop {
-            let f = self.receive(Instant::now() + Duration::from_secs(60), "pull")?;
+            let f = self
+                .link
+                .receive(Instant::now() + Duration::from_secs(60), "pull")?;
             match f.kind {
                 Kind::Data => file.write_all(&f.payload).with_context(named)?,
                 Kind::End => return file.flush().with_context(named),
-                kind => return Err(self.unexpected(kind, &f.payload).context(from.to_owned())),
+                kind => {
+                    return Err(self
+                        .link
+                        .unexpected(kind, &f.payload)
+                        .context(from.to_owned()));
+                }
             }
         }
+    }
+
+    /// Copies every file of a folder of the guest into one here.
+    pub fn pull_all(&mut self, from: &str, to: &Path) -> Result<()> {
+        fs::create_dir_all(to).with_context(|| format!("`{}`", to.display()))?;
+        let list = format!("cd {from} && for f in *; do [ ! -f \"$f\" ] || echo \"$f\"; done");
+        for name in self
+            .sh(&list, Duration::from_secs(30))?
+            .ok()?
+            .stdout
+            .lines()
+        {
+            self.pull(&format!("{from}/{name}"), &to.join(name))?;
+        }
+        Ok(())
     }
 
     /// Ends the guest in order; an error if its console tells of trouble.
     pub fn poweroff(mut self) -> Result<()> {
-        self.send(Kind::Poweroff, b"")?;
+        self.link.send(Kind::Poweroff, b"")?;
         let deadline = Instant::now() + Duration::from_secs(20);
-        while self.qemu.try_wait()?.is_none() {
+        while self.link.qemu.try_wait()?.is_none() {
             if Instant::now() > deadline {
-                return Err(self.lose("did not power off within 20 s".to_owned()));
+                return Err(self.link.lose("did not power off within 20 s".to_owned()));
             }
             thread::sleep(Duration::from_millis(20));
         }
-        match self.console.trouble() {
-            Some(line) => Err(self.lose(line)),
+        match self.link.console.trouble() {
+            Some(line) => Err(self.link.lose(line)),
             None => Ok(()),
         }
     }
-
-    fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<()> {
-        if let Some(lost) = &self.lost {
-            return Err(lost.clone().into());
-        }
-        // The write time-out makes a guest that no longer reads an error.
-        match write_frame(&mut self.port, kind, payload) {
-            Ok(()) => Ok(()),
-            Err(e) => {
-                let cause = self
-                    .cause_of_end()
-                    .unwrap_or_else(|| format!("takes no data: {e}"));
-                Err(self.lose(cause))
-            }
-        }
-    }
-
-    fn receive(&mut self, deadline: Instant, what: &str) -> Result<Frame> {
-        match self.receive_until(deadline)? {
-            Some(frame) => Ok(frame),
-            None => {
-                let last = self.console.last_line();
-                Err(self.lose(format!(
-                    "{what}: no answer in time; its console ends `{last}`"
-                )))
-            }
-        }
-    }
-
-    /// The next frame, or none by then; an error as soon as the console or
-    /// QEMU says that none will come.
-    fn receive_until(&mut self, deadline: Instant) -> Result<Option<Frame>> {
-        let mut buf = vec![0; 64 << 10];
-        loop {
-            match take_frame(&mut self.received) {
-                Ok(Some(f)) => return Ok(Some(f)),
-                Ok(None) => {}
-                Err(e) => return Err(self.lose(format!("agent: {e}"))),
-            }
-            match self.port.read(&mut buf) {
-                Ok(0) => {
-                    let cause = self.cause_of_end();
-                    return Err(self.lose(cause.unwrap_or_else(|| "ended by itself".to_owned())));
-                }
-                Ok(n) => self.received.extend_from_slice(&buf[..n]),
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    if let Some(line) = self.console.trouble() {
-                        return Err(self.lose(line));
-                    }
-                    if Instant::now() > deadline {
-                        return Ok(None);
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.lose(format!("qemu's socket: {e}"))),
-            }
-        }
-    }
-
-    /// Why QEMU has gone, or is about to: the console's word, then its status.
-    fn cause_of_end(&mut self) -> Option<String> {
-        for _ in 0..20 {
-            if let Ok(Some(status)) = self.qemu.try_wait() {
-                let said = self
-                    .console
-                    .trouble()
-                    .unwrap_or_else(|| self.console.last_line());
-                return Some(format!("qemu ended ({status}); console: {said}"));
-            }
-            thread::sleep(TICK);
-        }
-        self.console.trouble()
-    }
-
-    fn unexpected(&mut self, kind: Kind, payload: &[u8]) -> anyhow::Error {
-        match kind {
-            Kind::Failed => {
-                anyhow::anyhow!(
-                    "guest `{}`: {}",
-                    self.name,
-                    String::from_utf8_lossy(payload)
-                )
-            }
-            kind => self.lose(format!("agent: {kind:?} out of turn")),
-        }
-    }
-
-    /// Gives the guest up, and says why from now on.
-    fn lose(&mut self, cause: String) -> anyhow::Error {
-        // A kernel that has just begun to panic still has a trace to print.
-        for _ in 0..10 {
-            if self.console.trouble().is_none() || matches!(self.qemu.try_wait(), Ok(Some(_))) {
-                break;
-            }
-            thread::sleep(TICK);
-        }
-        end(&mut self.qemu);
-        self.keep_console = true;
-        let lost = GuestLost {
-            name: self.name.clone(),
-            cause,
-            console: self.console.path.clone(),
-        };
-        self.lost.get_or_insert(lost).clone().into()
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        end(&mut self.qemu);
-        if !self.keep_console {
-            let _ = fs::remove_file(&self.console.path);
-        }
-    }
-}
-
-fn end(qemu: &mut Child) {
-    // Both fail only for a child that has been waited for.
-    let _ = qemu.kill();
-    let _ = qemu.wait();
 }
 
 /// Where the built programs are: beside the one that runs, or, for a test,
@@ -492,6 +378,25 @@ pub fn default_bin_dir() -> Result<PathBuf> {
                 exe.display()
             )
         })
+}
+
+/// The tools of a folder (or [`default_bin_dir`]) as files of a guest's /lab.
+/// One that is not built is not there, which the scripts that need it find.
+pub fn with_tools(mut opts: BootOpts, bin: Option<&Path>) -> Result<BootOpts> {
+    let bin = match bin {
+        Some(dir) => dir.to_owned(),
+        None => default_bin_dir()?,
+    };
+    for tool in TOOLS {
+        if bin.join(tool).exists() {
+            opts.files.push((bin.join(tool), format!("lab/{tool}")));
+        }
+    }
+    // The agent may be of another build than the tools.
+    if bin.join("lab-agent").exists() {
+        opts.bin_dir = Some(bin);
+    }
+    Ok(opts)
 }
 
 /// Unix sockets' paths end at 108 bytes, whatever TMPDIR says.
@@ -534,20 +439,4 @@ fn write_initrd(opts: &BootOpts, prepared: &Prepared, to: &Path) -> Result<()> {
     tree.write(&mut file)?;
     file.flush()?;
     Ok(())
-}
-
-fn connect(socket: &Path, qemu: &mut Child, tmp: &Path) -> Result<UnixStream> {
-    for _ in 0..500 {
-        if let Ok(port) = UnixStream::connect(socket) {
-            port.set_read_timeout(Some(TICK))?;
-            port.set_write_timeout(Some(Duration::from_secs(60)))?;
-            return Ok(port);
-        }
-        if let Some(status) = qemu.try_wait()? {
-            let said = fs::read_to_string(tmp.join("qemu")).unwrap_or_default();
-            bail!("qemu: {status}: {}", said.trim());
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    bail!("qemu: no socket after 5 s")
 }

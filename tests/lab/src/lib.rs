@@ -16,17 +16,21 @@ mod cpio;
 mod facts;
 mod guest;
 mod kernels;
+mod link;
 mod modules;
 mod qemu;
 mod run;
+mod shell;
 mod sysroot;
 pub mod wire;
 
 pub use cache::{Cache, Prepared};
 pub use facts::{Facts, ToolRun};
-pub use guest::{BootOpts, Guest, GuestLost, Output, default_bin_dir};
+pub use guest::{BootOpts, Guest, Output, default_bin_dir, with_tools};
+pub use link::GuestLost;
 pub use qemu::Net;
 pub use run::{Drive, RunOpts, is_lost, run};
+pub use shell::{ShellOpts, shell};
 
 /// One line on standard error about what the lab does.
 pub(crate) fn say(line: std::fmt::Arguments<'_>) {

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ntp_lab::{Cache, RunOpts, is_lost, run};
+use ntp_lab::{Cache, RunOpts, ShellOpts, is_lost, run, shell};
 
 /// Two machines without hardware: stock kernels under emulation, fio, and the
 /// tools
@@ -26,6 +26,8 @@ struct Cli {
 enum Command {
     /// Record both sides of one load
     Run(Box<RunOpts>),
+    /// Boot a guest and run standard input in it
+    Shell(ShellOpts),
     /// Fetch and prepare kernels, so that later runs need no network
     Fetch {
         /// Families, such as 6.1 6.12
@@ -37,6 +39,8 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(opts) => record(&opts),
+        // Above 255 there is no status; 1 is as good as any other.
+        Command::Shell(opts) => shell(&opts).map(|s| ExitCode::from(u8::try_from(s).unwrap_or(1))),
         Command::Fetch { kernels } => fetch(&kernels),
     };
     match done {

@@ -57,9 +57,15 @@ pub(crate) const LEFT_OUT: &[&str] = &[
     "*/kernel/sound",
 ];
 
-/// Whether a module that a guest cannot do without is among `files`.
-pub(crate) fn missing(files: &BTreeSet<String>) -> Option<&'static str> {
-    let names: BTreeSet<String> = files.iter().map(|f| name(f)).collect();
+/// Modules without which a guest is of no use; one that is in neither list of
+/// files (`modules.builtin`: built into the kernel) is named.
+pub(crate) fn missing(files: &BTreeSet<String>, builtin: &str) -> Option<&'static str> {
+    let names: BTreeSet<String> = files
+        .iter()
+        .map(String::as_str)
+        .chain(builtin.lines())
+        .map(name)
+        .collect();
     [
         "nvme_tcp",
         "nvmet_tcp",
@@ -129,6 +135,7 @@ kernel/fs/btrfs/btrfs.ko.xz: kernel/crypto/xor.ko.xz
             names,
             ["t10_pi", "xor", "nvme_core", "nvme_fabrics", "nvme_tcp"]
         );
-        assert_eq!(missing(&files), Some("nvmet_tcp"));
+        assert_eq!(missing(&files, ""), Some("nvmet_tcp"));
+        assert_eq!(missing(&files, "kernel/nvmet-tcp.ko\n"), Some("null_blk"));
     }
 }

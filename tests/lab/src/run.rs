@@ -9,10 +9,9 @@ use clap::{Args, FromArgMatches, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Facts, ToolRun};
-use crate::guest::{BootOpts, Guest, GuestLost, default_bin_dir};
-
-/// Folder of the tools in a guest.
-const TOOLS: [&str; 2] = ["ntp-probe", "ntp-capture"];
+use crate::guest::{BootOpts, Guest, with_tools};
+use crate::link::GuestLost;
+use crate::say;
 
 /// The subsystem the target serves.
 const NQN: &str = "nqn.2024-01.lab:drive";
@@ -95,6 +94,10 @@ pub struct RunOpts {
         allow_hyphen_values = true
     )]
     pub capture_args: String,
+    /// When a guest is lost, boot again, at most N times; the lost one's
+    /// console stays as NAME.console.lost1
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub retries: u32,
     /// Folder of the built tools; beside this program if not given
     #[arg(long, value_name = "DIR")]
     #[serde(skip)]
@@ -146,6 +149,38 @@ impl Machines {
 /// everything in `opts.out`. An error: it could not be run ([`GuestLost`] in
 /// its chain: a guest died). [`Facts::problems`] says what else went wrong.
 pub fn run(opts: &RunOpts) -> Result<Facts> {
+    let mut lost = Vec::new();
+    loop {
+        let e = match once(opts) {
+            Ok(mut facts) => {
+                facts.lost = lost;
+                let path = opts.out.join("facts.json");
+                fs::write(&path, serde_json::to_vec_pretty(&facts)?)
+                    .with_context(|| format!("`{}`", path.display()))?;
+                return Ok(facts);
+            }
+            Err(e) => e,
+        };
+        let Some(guest) = e.chain().find_map(|c| c.downcast_ref::<GuestLost>()) else {
+            return Err(e);
+        };
+        if lost.len() >= opts.retries as usize {
+            return Err(e);
+        }
+        lost.push(guest.to_string());
+        let kept = guest
+            .console
+            .with_extension(format!("console.lost{}", lost.len()));
+        fs::rename(&guest.console, &kept).with_context(|| format!("`{}`", kept.display()))?;
+        say(format_args!(
+            "{guest}, now `{}`; booting again",
+            kept.display()
+        ));
+    }
+}
+
+/// One try of [`run`].
+fn once(opts: &RunOpts) -> Result<Facts> {
     let began = Instant::now();
     let (out, back) = opts.delays()?;
     fs::create_dir_all(&opts.out).with_context(|| format!("`{}`", opts.out.display()))?;
@@ -165,16 +200,9 @@ pub fn run(opts: &RunOpts) -> Result<Facts> {
     pulled?;
     let kernel = machines.host.kernel().clone();
     for guest in [machines.target, Some(machines.host)].into_iter().flatten() {
-        let name = format!("guest {}", guest.name());
-        if let Err(e) = guest.poweroff() {
-            tools.push(ToolRun {
-                name,
-                status: None,
-                problem: Some(format!("{e:#}")),
-            });
-        }
+        guest.poweroff()?;
     }
-    let facts = Facts {
+    Ok(Facts {
         options: opts.clone(),
         release: kernel.release,
         package: format!("{} {}", kernel.package, kernel.version),
@@ -185,31 +213,15 @@ pub fn run(opts: &RunOpts) -> Result<Facts> {
         net_delay_out_ns: out * 1000,
         net_delay_back_ns: back * 1000,
         tools,
+        lost: Vec::new(),
         boot_seconds,
         total_seconds: began.elapsed().as_secs_f64(),
-    };
-    let path = opts.out.join("facts.json");
-    fs::write(&path, serde_json::to_vec_pretty(&facts)?)
-        .with_context(|| format!("`{}`", path.display()))?;
-    Ok(facts)
+    })
 }
 
 fn boot(opts: &RunOpts) -> Result<Machines> {
-    let bin = match &opts.bin {
-        Some(dir) => dir.clone(),
-        None => default_bin_dir()?,
-    };
-    let mut boot = BootOpts::new(&opts.kernel);
-    boot.name = "guest".to_owned();
+    let mut boot = with_tools(BootOpts::new(&opts.kernel), opts.bin.as_deref())?;
     boot.out_dir = Some(opts.out.clone());
-    // A tool that is not there is one of the run's problems, found later.
-    boot.files = TOOLS
-        .iter()
-        .map(|t| (bin.join(t), format!("lab/{t}")))
-        .filter(|(from, _)| from.exists())
-        .collect();
-    // The agent may be of another build than the tools.
-    boot.bin_dir = Some(bin.clone()).filter(|b| b.join("lab-agent").exists());
     if opts.machines == 1 {
         return Ok(Machines {
             host: Guest::boot(&boot)?,
@@ -369,13 +381,14 @@ fn sh(guest: &mut Guest, script: &str, seconds: u64) -> Result<String> {
     Ok(guest.sh(script, Duration::from_secs(seconds))?.ok()?.stdout)
 }
 
-/// Copies everything in the guest's /out to `dir`.
+/// Leaves the kernel's messages and everything in the guest's /out in `dir`.
 fn pull_all(guest: &mut Guest, dir: &Path) -> Result<()> {
-    let dmesg = format!("dmesg > /out/{}.dmesg; ls /out", guest.name());
-    for name in sh(guest, &dmesg, 30)?.lines() {
-        guest.pull(&format!("/out/{name}"), &dir.join(name))?;
-    }
-    Ok(())
+    sh(
+        guest,
+        &format!("dmesg > /out/{}.dmesg", guest.name().to_owned()),
+        30,
+    )?;
+    guest.pull_all("/out", dir)
 }
 
 /// Whether an error means that a guest died, not that nothing could be tried.

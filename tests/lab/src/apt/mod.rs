@@ -136,6 +136,13 @@ impl Apt {
         Ok(())
     }
 
+    /// Whether the package lists were fetched more than an hour ago.
+    pub(crate) fn lists_are_old(&self) -> bool {
+        let hour = std::time::Duration::from_secs(3600);
+        let age = |dir: &Path| fs::metadata(dir).ok()?.modified().ok()?.elapsed().ok();
+        age(&self.dir.join("lists")).is_none_or(|a| a > hour)
+    }
+
     /// Names of packages that begin with `prefix`; some may only be mentioned
     /// by others.
     pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>> {
@@ -169,6 +176,20 @@ impl Apt {
 
     /// Downloads one package, in that version; gives the file.
     pub(crate) fn fetch(&self, p: &Package) -> Result<PathBuf> {
+        let dir = self.dir.join("debs");
+        // apt-get encodes an epoch's colon; the rest is as it is.
+        let prefix = format!("{}_{}_", p.name, p.version.replace(':', "%3a"));
+        let find = || -> Result<Option<PathBuf>> {
+            let starts = |f: &PathBuf| {
+                let name = f.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with(&prefix) && name.ends_with(".deb")
+            };
+            Ok(fs::read_dir(&dir)?.flatten().map(|e| e.path()).find(starts))
+        };
+        // apt-get renames only what it has verified.
+        if let Some(have) = find()? {
+            return Ok(have);
+        }
         let mib = p.size >> 20;
         say(format_args!(
             "fetching {} {} ({mib} MiB)",
@@ -178,17 +199,7 @@ impl Apt {
             "apt-get",
             &["download", "-q", &format!("{}={}", p.name, p.version)],
         )?;
-        let prefix = format!("{}_", p.name);
-        // The version in a file's name is without its epoch or has it encoded.
-        let version = p.version.replace(':', "%3a");
-        fs::read_dir(self.dir.join("debs"))?
-            .flatten()
-            .map(|e| e.path())
-            .find(|f| {
-                let name = f.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with(&prefix) && name.contains(&version) && name.ends_with(".deb")
-            })
-            .with_context(|| format!("{}: apt-get left no file", p.name))
+        find()?.with_context(|| format!("{}: apt-get left no file", p.name))
     }
 
     /// Downloads packages with all they depend on; gives the files.

@@ -141,7 +141,7 @@ fn run(
         Command::new("/bin/sh")
             .args(["-c", ". /lab/lib.sh; . \"$0\""])
             .arg(&path)
-            .current_dir("/root")
+            .current_dir("/")
             .stdin(Stdio::null())
             .stdout(fresh(&out)?)
             .stderr(fresh(&err)?)
