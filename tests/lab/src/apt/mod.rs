@@ -204,44 +204,64 @@ impl Apt {
 
     /// Downloads packages with all they depend on; gives the files.
     pub(crate) fn fetch_closure(&self, what: &str, names: &[String]) -> Result<Vec<PathBuf>> {
-        let mut args = vec!["install", "-q", "--download-only"];
-        args.extend(names.iter().map(String::as_str));
-        let mut dry = args.clone();
-        dry.push("--print-uris");
-        let uris = self.command("apt-get", &dry)?;
-        // 'URI' FILE SIZE HASH
-        let files: Vec<(&str, u64)> = uris
+        let with = |option: &str| -> Result<String> {
+            let mut args = vec!["install", "-q", option];
+            args.extend(names.iter().map(String::as_str));
+            self.command("apt-get", &args)
+        };
+        let files: Vec<PathBuf> = with("--simulate")?
+            .lines()
+            .filter_map(file_of)
+            .map(|f| self.dir.join("cache/archives").join(f))
+            .collect();
+        // 'URI' FILE SIZE HASH, of what is not there yet.
+        let uris = with("--print-uris")?;
+        let sizes: Vec<u64> = uris
             .lines()
             .filter(|l| l.starts_with('\''))
-            .filter_map(|l| {
-                let mut words = l.split_whitespace().skip(1);
-                Some((words.next()?, words.next()?.parse().ok()?))
-            })
+            .filter_map(|l| l.split_whitespace().nth(2)?.parse().ok())
             .collect();
-        let mib = files.iter().map(|f| f.1).sum::<u64>() >> 20;
-        say(format_args!(
-            "fetching {what} ({} packages, {mib} MiB)",
-            files.len()
-        ));
-        self.command("apt-get", &args)?;
-        let dir = self.dir.join("cache/archives");
-        let (names, _): (Vec<&str>, Vec<u64>) = files.into_iter().unzip();
-        let paths: Vec<PathBuf> = names.iter().map(|n| dir.join(n)).collect();
-        // --print-uris leaves out what was downloaded before.
-        let mut all: Vec<PathBuf> = fs::read_dir(&dir)?
-            .flatten()
-            .map(|e| e.path())
-            .filter(|p| p.extension().is_some_and(|e| e == "deb"))
-            .collect();
-        all.sort();
-        if let Some(missing) = paths.iter().find(|p| !all.contains(p)) {
-            bail!("`{}`: apt-get left no such file", missing.display());
+        if !sizes.is_empty() {
+            let mib = sizes.iter().sum::<u64>() >> 20;
+            say(format_args!(
+                "fetching {what} ({} packages, {mib} MiB)",
+                sizes.len()
+            ));
+            with("--download-only")?;
         }
-        Ok(all)
+        match files.iter().find(|f| !f.exists()) {
+            Some(missing) => bail!("`{}`: apt-get left no such file", missing.display()),
+            None => Ok(files),
+        }
     }
 
     /// Removes what was downloaded; it has been unpacked.
     pub(crate) fn clean(&self) -> Result<()> {
         self.command("apt-get", &["clean"]).map(drop)
+    }
+}
+
+/// The file of a package, from a line `Inst NAME (VERSION ARCHIVE.. [ARCH])`.
+fn file_of(line: &str) -> Option<String> {
+    let (name, rest) = line.strip_prefix("Inst ")?.split_once(" (")?;
+    let version = rest.split(' ').next()?;
+    let arch = rest.split_once('[')?.1.split_once(']')?.0;
+    // An epoch's colon is encoded; the rest is as it is.
+    Some(format!("{name}_{}_{arch}.deb", version.replace(':', "%3a")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_simulated_installation() {
+        let line = "Inst seabios (1:1.16.3-2~bpo12+1 Debian Backports:old [all]) []";
+        assert_eq!(
+            file_of(line).as_deref(),
+            Some("seabios_1%3a1.16.3-2~bpo12+1_all.deb")
+        );
+        assert_eq!(file_of("Conf seabios (1.16.3-2 Debian [all])"), None);
+        assert_eq!(file_of("The following packages:"), None);
     }
 }
