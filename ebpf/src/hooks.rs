@@ -1,0 +1,524 @@
+//! The one table of hooks: which program takes which points where.
+//!
+//! `ntp-probe`, the plan, the loader and the documentation are made from it.
+//! A program's name in the object is the handler's name and how it is hooked:
+//! see [`How::suffix`].
+
+use ntp_record::point::{host as h, target as t};
+use ntp_record::{Point, Role, Transport};
+
+/// What a handler is hooked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A tracepoint.
+    Tracepoint,
+    /// The entry of a function.
+    Entry,
+    /// The return of a function.
+    Exit,
+}
+
+/// How a site is hooked on this kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// Raw tracepoint.
+    RawTp,
+    /// BPF trampoline at the function's entry; needs the function's BTF.
+    Fentry,
+    /// BPF trampoline at the function's return; needs the function's BTF.
+    Fexit,
+    /// Breakpoint or ftrace based probe at the function's entry. There is no
+    /// counterpart for returns: those probes are missed under load and cost
+    /// most of all.
+    Kprobe,
+}
+
+impl How {
+    /// Name in recordings and in `ntp-probe`.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::RawTp => "raw_tp",
+            How::Fentry => "fentry",
+            How::Fexit => "fexit",
+            How::Kprobe => "kprobe",
+        }
+    }
+
+    /// What a handler's name ends with in the object.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            How::RawTp => "",
+            How::Fentry => "_fe",
+            How::Fexit => "_fx",
+            How::Kprobe => "_kp",
+        }
+    }
+
+    /// The way that needs no BTF of the function, where there is another.
+    pub fn without_btf(self) -> Option<How> {
+        match self {
+            How::Fentry => Some(How::Kprobe),
+            How::RawTp | How::Fexit | How::Kprobe => None,
+        }
+    }
+}
+
+/// Whether recording can go without a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// No recording without it (or its stand-in).
+    Required,
+    /// Its points are missing without it.
+    Optional,
+}
+
+/// Which of a hook's sites are hooked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// Every one that is present.
+    All,
+    /// The first that is present.
+    First,
+}
+
+/// A function or tracepoint, and the module it lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Module, or `vmlinux`. A module may be built in.
+    pub module: &'static str,
+    /// Name in the kernel.
+    pub name: &'static str,
+}
+
+/// One handler and where it is hooked.
+#[derive(Debug)]
+pub struct Hook {
+    /// Handler in the object; unique together with its kind.
+    pub handler: &'static str,
+    /// What it is hooked to.
+    pub kind: Kind,
+    /// Where.
+    pub sites: &'static [Site],
+    /// At which of them.
+    pub pick: Pick,
+    /// Whether recording can go without it.
+    pub need: Need,
+    /// Points it takes.
+    pub gives: &'static [Point],
+    /// Points others take that need what it remembers.
+    pub helps: &'static [Point],
+    /// Handler (of the same kind) it is used instead of: hooked only when that
+    /// one is absent.
+    pub stands_for: Option<&'static str>,
+    /// What gives its points when it is absent and no other hook stands in.
+    pub fallback: Option<&'static str>,
+    /// It begins records: attached last, detached first.
+    pub last: bool,
+}
+
+impl Hook {
+    /// What names a row of the table.
+    pub fn key(&self) -> (&'static str, Kind) {
+        (self.handler, self.kind)
+    }
+
+    /// Name of the program for one way to hook it.
+    pub fn program(&self, how: How) -> String {
+        format!("{}{}", self.handler, how.suffix())
+    }
+}
+
+/// One BPF object: the hooks of a role and transport.
+#[derive(Debug)]
+pub struct Object {
+    /// Name, that of its source.
+    pub name: &'static str,
+    /// Role recorded.
+    pub role: Role,
+    /// Transport recorded.
+    pub transport: Transport,
+    /// Modules whose types it reads; the first is the driver to load.
+    pub modules: &'static [&'static str],
+    /// Hooks, in the order of attaching.
+    pub hooks: &'static [Hook],
+    /// The compiled programs.
+    pub code: &'static [u8],
+}
+
+/// Everything that can be recorded.
+pub const OBJECTS: &[Object] = &[
+    Object {
+        name: "host_tcp",
+        role: Role::Host,
+        transport: Transport::Tcp,
+        modules: &["nvme_tcp", "nvme_core"],
+        hooks: HOST_TCP,
+        code: crate::objects::HOST_TCP,
+    },
+    Object {
+        name: "target_tcp",
+        role: Role::Target,
+        transport: Transport::Tcp,
+        modules: &["nvmet_tcp", "nvmet"],
+        hooks: TARGET_TCP,
+        code: crate::objects::TARGET_TCP,
+    },
+];
+
+/// The object of a role and transport; `None` when not supported.
+pub fn object(role: Role, transport: Transport) -> Option<&'static Object> {
+    OBJECTS
+        .iter()
+        .find(|o| o.role == role && o.transport == transport)
+}
+
+const fn site(module: &'static str, name: &'static str) -> Site {
+    Site { module, name }
+}
+
+/// The row most others differ little from.
+const ROW: Hook = Hook {
+    handler: "",
+    kind: Kind::Entry,
+    sites: &[],
+    pick: Pick::All,
+    need: Need::Optional,
+    gives: &[],
+    helps: &[],
+    stands_for: None,
+    fallback: None,
+    last: false,
+};
+
+const SENDPAGE: &[Site] = &[
+    site("vmlinux", "kernel_sendpage"),
+    site("vmlinux", "sock_no_sendpage"),
+];
+const SENDMSG: &[Site] = &[site("vmlinux", "sock_sendmsg")];
+const H_SEND: &[Point] = &[
+    h::SEND_BEGIN,
+    h::SEND_LAST,
+    h::DATA_SEND_BEGIN,
+    h::DATA_SEND_LAST,
+];
+const H_SENT: &[Point] = &[h::SEND_END, h::DATA_SEND_END];
+const T_SEND: &[Point] = &[t::R2T_SEND, t::SEND_BEGIN, t::SEND_LAST];
+const T_SENT: &[Point] = &[t::SEND_END];
+
+/// Hooks of the Linux host over TCP.
+pub const HOST_TCP: &[Hook] = &[
+    Hook {
+        handler: "h_done",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_rq_complete")],
+        need: Need::Required,
+        gives: &[h::BLOCK_DONE],
+        ..ROW
+    },
+    Hook {
+        handler: "h_complete_rq",
+        kind: Kind::Tracepoint,
+        sites: &[site("nvme_core", "nvme_complete_rq")],
+        gives: &[h::COMPLETE_RQ],
+        ..ROW
+    },
+    Hook {
+        handler: "h_completed",
+        sites: &[site("vmlinux", "blk_mq_complete_request_remote")],
+        gives: &[h::COMPLETED, h::RESP_READ, h::RESP_LAST, h::RESP_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "h_copy_bits",
+        sites: &[site("vmlinux", "skb_copy_bits")],
+        helps: &[h::RESP_READ, h::RESP_ARRIVED, h::R2T_READ, h::R2T_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "h_recv_skb",
+        sites: &[site("nvme_tcp", "nvme_tcp_recv_skb")],
+        helps: &[h::RESP_LAST],
+        ..ROW
+    },
+    Hook {
+        handler: "h_data_ready",
+        sites: &[site("nvme_tcp", "nvme_tcp_data_ready")],
+        helps: &[h::RESP_ARRIVED, h::R2T_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "h_h2c",
+        sites: &[site("nvme_tcp", "nvme_tcp_setup_h2c_data_pdu")],
+        gives: &[h::R2T_READ, h::R2T_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "h_timeout",
+        sites: &[site("nvme_tcp", "nvme_tcp_timeout")],
+        ..ROW
+    },
+    Hook {
+        handler: "h_sendpage",
+        sites: SENDPAGE,
+        need: Need::Required,
+        gives: H_SEND,
+        ..ROW
+    },
+    Hook {
+        handler: "h_sendpage",
+        kind: Kind::Exit,
+        sites: SENDPAGE,
+        gives: H_SENT,
+        ..ROW
+    },
+    Hook {
+        handler: "h_sendmsg",
+        sites: SENDMSG,
+        stands_for: Some("h_sendpage"),
+        need: Need::Required,
+        gives: H_SEND,
+        ..ROW
+    },
+    Hook {
+        handler: "h_sendmsg",
+        kind: Kind::Exit,
+        sites: SENDMSG,
+        stands_for: Some("h_sendpage"),
+        gives: H_SENT,
+        ..ROW
+    },
+    Hook {
+        handler: "h_io_start",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_io_start")],
+        gives: &[h::BLOCK_START],
+        // Exact where the tracepoint is missing: the block layer's cached
+        // clock (6.9) came later than the tracepoint (6.5).
+        fallback: Some("request.start_time_ns"),
+        ..ROW
+    },
+    Hook {
+        handler: "h_setup",
+        kind: Kind::Tracepoint,
+        sites: &[site("nvme_core", "nvme_setup_cmd")],
+        need: Need::Required,
+        gives: &[h::DRIVER_START],
+        last: true,
+        ..ROW
+    },
+];
+
+/// Hooks of the Linux target over TCP.
+pub const TARGET_TCP: &[Hook] = &[
+    Hook {
+        handler: "t_data_ready",
+        sites: &[site("nvmet_tcp", "nvmet_tcp_data_ready")],
+        helps: &[t::ARRIVED, t::DATA_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "t_recv_pdu",
+        sites: &[site("nvmet_tcp", "nvmet_tcp_try_recv_pdu")],
+        gives: &[t::PDU_READ, t::DATA_READ, t::ARRIVED, t::DATA_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "t_h2c_data",
+        sites: &[
+            site("nvmet_tcp", "nvmet_tcp_build_pdu_iovec"),
+            // 5.10
+            site("nvmet_tcp", "nvmet_tcp_map_pdu_iovec"),
+        ],
+        pick: Pick::First,
+        gives: &[t::DATA_READ, t::DATA_ARRIVED],
+        ..ROW
+    },
+    Hook {
+        handler: "t_execute",
+        sites: &[
+            site("nvmet", "nvmet_bdev_execute_rw"),
+            site("nvmet", "nvmet_bdev_execute_flush"),
+            site("nvmet", "nvmet_bdev_execute_dsm"),
+            site("nvmet", "nvmet_bdev_execute_write_zeroes"),
+            site("nvmet", "nvmet_file_execute_rw"),
+            site("nvmet", "nvmet_file_execute_flush"),
+            site("nvmet", "nvmet_file_execute_dsm"),
+            site("nvmet", "nvmet_file_execute_write_zeroes"),
+        ],
+        gives: &[t::EXECUTE],
+        ..ROW
+    },
+    Hook {
+        handler: "t_bio_queue",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_bio_queue")],
+        gives: &[t::BIO_SUBMIT],
+        ..ROW
+    },
+    Hook {
+        handler: "t_rq_issue",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_rq_issue")],
+        gives: &[t::DRIVE_ISSUE],
+        ..ROW
+    },
+    Hook {
+        handler: "t_rq_complete",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_rq_complete")],
+        gives: &[t::DRIVE_DONE],
+        ..ROW
+    },
+    Hook {
+        handler: "t_bio_done",
+        sites: &[site("nvmet", "nvmet_bio_done")],
+        gives: &[t::BIO_DONE],
+        ..ROW
+    },
+    Hook {
+        handler: "t_queue_resp",
+        sites: &[site("nvmet_tcp", "nvmet_tcp_queue_response")],
+        need: Need::Required,
+        gives: &[t::R2T_QUEUED, t::RESP_QUEUED],
+        ..ROW
+    },
+    // Not sock_no_sendpage: the target's own socket operation is below it.
+    Hook {
+        handler: "t_sendpage",
+        sites: &[site("vmlinux", "kernel_sendpage")],
+        need: Need::Required,
+        gives: T_SEND,
+        ..ROW
+    },
+    Hook {
+        handler: "t_sendpage",
+        kind: Kind::Exit,
+        sites: &[site("vmlinux", "kernel_sendpage")],
+        gives: T_SENT,
+        ..ROW
+    },
+    Hook {
+        handler: "t_sendmsg",
+        sites: SENDMSG,
+        stands_for: Some("t_sendpage"),
+        need: Need::Required,
+        gives: T_SEND,
+        ..ROW
+    },
+    Hook {
+        handler: "t_sendmsg",
+        kind: Kind::Exit,
+        sites: SENDMSG,
+        stands_for: Some("t_sendpage"),
+        gives: T_SENT,
+        ..ROW
+    },
+    Hook {
+        handler: "t_init",
+        sites: &[site("nvmet", "nvmet_req_init")],
+        need: Need::Required,
+        gives: &[t::RECEIVED],
+        last: true,
+        ..ROW
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_has_one_last_hook_and_it_is_required_and_at_the_end() {
+        for o in OBJECTS {
+            let last: Vec<_> = o.hooks.iter().filter(|h| h.last).collect();
+            assert_eq!(last.len(), 1, "{}", o.name);
+            assert_eq!(last[0].need, Need::Required);
+            assert_eq!(o.hooks.last().map(|h| h.handler), Some(last[0].handler));
+        }
+    }
+
+    #[test]
+    fn handlers_are_unique_and_stand_ins_follow_what_they_stand_for() {
+        for o in OBJECTS {
+            for (i, h) in o.hooks.iter().enumerate() {
+                assert!(!h.sites.is_empty(), "{}", h.handler);
+                assert!(
+                    !o.hooks[..i].iter().any(|g| g.key() == h.key()),
+                    "{}",
+                    h.handler
+                );
+                if let Some(main) = h.stands_for {
+                    let main = o.hooks[..i].iter().find(|g| g.key() == (main, h.kind));
+                    let main = main.unwrap_or_else(|| panic!("{} before its main", h.handler));
+                    assert_eq!((main.kind, main.gives), (h.kind, h.gives), "{}", h.handler);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_point_of_a_side_has_a_hook_that_gives_it() {
+        for o in OBJECTS {
+            for p in ntp_record::point::of(o.role) {
+                assert!(
+                    o.hooks.iter().any(|h| h.gives.contains(p)),
+                    "{}: nothing gives {}",
+                    o.name,
+                    p.name
+                );
+            }
+            for h in o.hooks {
+                assert!(
+                    h.gives.iter().chain(h.helps).all(|p| p.side == o.role),
+                    "{}",
+                    h.handler
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_object_has_a_program_for_every_way_to_hook_a_handler() {
+        for o in OBJECTS {
+            let object = aya_obj::Object::parse(o.code).unwrap();
+            for h in o.hooks {
+                let ways: &[How] = match h.kind {
+                    Kind::Tracepoint => &[How::RawTp],
+                    Kind::Entry => &[How::Fentry, How::Kprobe],
+                    Kind::Exit => &[How::Fexit],
+                };
+                for how in ways {
+                    let name = h.program(*how);
+                    assert!(object.programs.contains_key(&name), "{}: no {name}", o.name);
+                }
+            }
+            // And none that no hook uses.
+            let used = |p: &String| {
+                o.hooks.iter().any(|h| {
+                    [How::RawTp, How::Fentry, How::Fexit, How::Kprobe]
+                        .iter()
+                        .any(|how| h.program(*how) == *p)
+                })
+            };
+            assert_eq!(
+                object.programs.keys().find(|p| !used(p)),
+                None,
+                "{}",
+                o.name
+            );
+        }
+    }
+
+    #[test]
+    fn every_module_of_a_site_is_read_for_types_or_is_the_kernel() {
+        for o in OBJECTS {
+            for s in o.hooks.iter().flat_map(|h| h.sites) {
+                assert!(
+                    s.module == "vmlinux" || o.modules.contains(&s.module),
+                    "{}",
+                    s.name
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! From facts to what is hooked and how: a pure function, so that `ntp-probe`
+//! and `ntp-capture` cannot disagree and tests need no kernel.
+
+use crate::facts::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, Facts, ModuleBtf};
+use crate::hooks::{Hook, How, Kind, Need, Object, Pick, Site};
+use ntp_record::Point;
+use ntp_record::header::HookState;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A site that will be hooked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Function or tracepoint.
+    pub site: &'static Site,
+    /// Module it lies in on this kernel.
+    pub module: &'static str,
+    /// How.
+    pub how: How,
+}
+
+/// What becomes of one hook.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Row of the table.
+    pub hook: &'static Hook,
+    /// Where it is hooked; empty when absent.
+    pub attach: Vec<Attach>,
+    /// Sites not hooked, with the reason.
+    pub absent: Vec<(&'static Site, String)>,
+    /// Function or tracepoint this hook is used instead of.
+    pub stands_for: Option<&'static str>,
+    /// What is used instead of this hook.
+    pub replaced_by: Option<&'static str>,
+}
+
+impl Planned {
+    /// Whether it is hooked anywhere.
+    pub fn present(&self) -> bool {
+        !self.attach.is_empty()
+    }
+
+    /// Why it is absent, in one line.
+    pub fn why(&self) -> String {
+        let mut reasons: Vec<&str> = self.absent.iter().map(|(_, r)| r.as_str()).collect();
+        reasons.dedup();
+        reasons.join(", ")
+    }
+}
+
+/// Something in the way of recording, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Kind of obstacle.
+    pub kind: ProblemKind,
+    /// What is wrong: `object: cause`.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.remedy)
+    }
+}
+
+/// Kinds of [`Problem`]. With [`ProblemKind::Permission`] nobody knows what
+/// the kernel offers (exit status 2); with the others the answer is no (1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// This process may not load programs.
+    Permission,
+    /// The driver is not loaded; it may be later.
+    NotLoaded,
+    /// The kernel lacks something.
+    Kernel,
+}
+
+/// What will be hooked on this machine, and what will be missing.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Object to load.
+    pub object: &'static Object,
+    /// Hooks in the order of attaching; a stand-in that is not needed is left
+    /// out.
+    pub hooks: Vec<Planned>,
+    /// Points nothing will give, by name, with the reason.
+    pub missing: BTreeMap<&'static str, String>,
+    /// What is in the way; empty when this machine can be recorded.
+    pub problems: Vec<Problem>,
+    /// Things worth saying that are in nobody's way.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Makes the plan for one object.
+    pub fn new(object: &'static Object, facts: &Facts) -> Self {
+        let mut hooks: Vec<Planned> = Vec::new();
+        for hook in object.hooks {
+            let Some(main) = hook.stands_for else {
+                hooks.push(place(hook, facts));
+                continue;
+            };
+            let Some(main) = hooks
+                .iter_mut()
+                .find(|p| p.hook.key() == (main, hook.kind) && !p.present())
+            else {
+                continue;
+            };
+            let mut planned = place(hook, facts);
+            if planned.present() {
+                planned.stands_for = main.hook.sites.first().map(|s| s.name);
+                main.replaced_by = Some(hook.handler);
+            }
+            hooks.push(planned);
+        }
+        let missing = missing(object, &hooks);
+        let (problems, notes) = judge(object, &hooks, facts);
+        Plan {
+            object,
+            hooks,
+            missing,
+            problems,
+            notes,
+        }
+    }
+
+    /// Whether this machine can be recorded, as far as facts tell.
+    pub fn possible(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// Whether the return of any function is hooked.
+    pub(crate) fn has_exit(&self) -> bool {
+        self.hooks
+            .iter()
+            .any(|p| p.hook.kind == Kind::Exit && p.present())
+    }
+
+    /// Takes out a site that turned out not to be hookable, with what that
+    /// costs; false when recording cannot go without.
+    pub(crate) fn drop_site(&mut self, hook: &Hook, site: &Site, why: &str) -> bool {
+        let Some(p) = self.hooks.iter_mut().find(|p| p.hook.key() == hook.key()) else {
+            return false;
+        };
+        if let Some(at) = p.attach.iter().position(|a| a.site == site) {
+            let a = p.attach.remove(at);
+            p.absent.push((a.site, why.to_owned()));
+        }
+        let enough = p.present() || p.hook.need == Need::Optional;
+        self.missing = missing(self.object, &self.hooks);
+        enough
+    }
+
+    /// State of every hook for the stream's header, one entry a site.
+    pub fn states(&self) -> Vec<HookState> {
+        let mut out = Vec::new();
+        for p in &self.hooks {
+            let state = |site: &Site, how: &str, note: String| HookState {
+                program: p.hook.handler.to_owned(),
+                function: site.name.to_owned(),
+                how: how.to_owned(),
+                note,
+            };
+            for a in &p.attach {
+                let note = p
+                    .stands_for
+                    .map_or(String::new(), |f| format!("stands in for {f}"));
+                out.push(state(a.site, a.how.name(), note));
+            }
+            for (site, why) in &p.absent {
+                out.push(state(site, "absent", p.replacement(why)));
+            }
+        }
+        out
+    }
+}
+
+impl Planned {
+    /// A reason of absence with what is used instead.
+    pub fn replacement(&self, why: &str) -> String {
+        match (
+            self.replaced_by,
+            self.hook.fallback.filter(|_| !self.present()),
+        ) {
+            (Some(by), _) => format!("{why}; {by} stands in"),
+            (None, Some(by)) => format!("{why}; {by} stands in"),
+            (None, None) => why.to_owned(),
+        }
+    }
+}
+
+/// Finds where a hook can be hooked.
+fn place(hook: &'static Hook, facts: &Facts) -> Planned {
+    let mut p = Planned {
+        hook,
+        attach: vec![],
+        absent: vec![],
+        stands_for: None,
+        replaced_by: None,
+    };
+    for site in hook.sites {
+        if hook.pick == Pick::First && p.present() {
+            break;
+        }
+        match way(hook.kind, site, facts) {
+            Ok(how) => p.attach.push(Attach {
+                site,
+                module: facts.home(site),
+                how,
+            }),
+            Err(why) => p.absent.push((site, why)),
+        }
+    }
+    p
+}
+
+/// How a site can be hooked, or why it cannot.
+fn way(kind: Kind, site: &Site, facts: &Facts) -> Result<How, String> {
+    if facts
+        .modules
+        .get(site.module)
+        .is_some_and(|m| !m.loaded && !m.built_in)
+    {
+        return Err(format!("{} is not loaded", site.module));
+    }
+    if kind == Kind::Tracepoint {
+        let there = facts.tracepoints.contains(site.name);
+        return there
+            .then_some(How::RawTp)
+            .ok_or_else(|| "no such tracepoint".into());
+    }
+    let Some(f) = facts.function(site) else {
+        return Err("not in this kernel, or inlined".into());
+    };
+    if f.traceable == Some(false) {
+        return Err("not traceable".into());
+    }
+    // The id of a module's BTF object can be had with CAP_SYS_ADMIN only.
+    let ids = facts.home(site) == "vmlinux" || facts.has_cap(CAP_SYS_ADMIN);
+    if f.btf && ids && !matches!(facts.trampoline, Some(Err(_))) {
+        return Ok(if kind == Kind::Exit {
+            How::Fexit
+        } else {
+            How::Fentry
+        });
+    }
+    match f.copies {
+        _ if kind == Kind::Exit => Err("its return can be hooked by fexit only".into()),
+        1 => Ok(How::Kprobe),
+        n => Err(format!("{n} functions have this name")),
+    }
+}
+
+/// Points of the object's side that no hook will give.
+fn missing(object: &Object, hooks: &[Planned]) -> BTreeMap<&'static str, String> {
+    let mut out = BTreeMap::new();
+    for point in ntp_record::point::of(object.role) {
+        if let Some(why) = point_missing(*point, hooks) {
+            out.insert(point.name, why);
+        }
+    }
+    out
+}
+
+fn point_missing(point: Point, hooks: &[Planned]) -> Option<String> {
+    let reason = |p: &Planned| {
+        let names: Vec<&str> = p.absent.iter().map(|(s, _)| s.name).collect();
+        format!("{}: {}", names.join(", "), p.why())
+    };
+    let givers: Vec<&Planned> = hooks
+        .iter()
+        .filter(|p| p.hook.gives.contains(&point))
+        .collect();
+    if !givers
+        .iter()
+        .any(|p| p.present() || p.hook.fallback.is_some())
+    {
+        let why: Vec<String> = givers.iter().map(|p| reason(p)).collect();
+        return Some(why.join("; "));
+    }
+    let unhelped = hooks
+        .iter()
+        .filter(|p| p.hook.helps.contains(&point) && !p.present());
+    let why: Vec<String> = unhelped.map(reason).collect();
+    (!why.is_empty()).then(|| why.join("; "))
+}
+
+/// What is in the way, the first thing to mend first.
+fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Vec<String>) {
+    let mut problems = Vec::new();
+    let mut notes = Vec::new();
+    let mut problem = |kind, what: String, remedy: String| {
+        problems.push(Problem { kind, what, remedy });
+    };
+    let driver = object.modules.first().copied().unwrap_or_default();
+    for (cap, name) in [(CAP_BPF, "cap_bpf"), (CAP_PERFMON, "cap_perfmon")] {
+        if !facts.has_cap(cap) && !facts.has_cap(CAP_SYS_ADMIN) {
+            problem(
+                ProblemKind::Permission,
+                format!("capability {name} is missing"),
+                "run it as root (sudo), or give it cap_bpf,cap_perfmon,cap_sys_admin+ep with setcap"
+                    .into(),
+            );
+        }
+    }
+    if facts.lockdown == "confidentiality" {
+        problem(
+            ProblemKind::Kernel,
+            "kernel lockdown is in confidentiality mode, which forbids reading kernel memory"
+                .into(),
+            "boot with lockdown=integrity".into(),
+        );
+    }
+    if !facts.kernel_btf {
+        problem(
+            ProblemKind::Kernel,
+            "/sys/kernel/btf/vmlinux: this kernel has no BTF".into(),
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF, or pass --btf DIR with its BTF as \
+             DIR/vmlinux"
+                .into(),
+        );
+    }
+    if !facts.symbols {
+        problem(
+            ProblemKind::Permission,
+            "/proc/kallsyms cannot be read".into(),
+            "run it as root (sudo), with /proc mounted".into(),
+        );
+    }
+    let absent = |m: &str| {
+        facts
+            .modules
+            .get(m)
+            .is_none_or(|m| !m.loaded && !m.built_in)
+    };
+    if let Some(m) = object.modules.iter().find(|m| absent(m)) {
+        problem(
+            ProblemKind::NotLoaded,
+            format!("module {m} is not loaded"),
+            format!("modprobe {}", driver.replace('_', "-")),
+        );
+        return (problems, notes);
+    }
+    for m in object.modules {
+        let Some(module) = facts.modules.get(*m).filter(|m| !m.built_in) else {
+            continue;
+        };
+        match module.btf {
+            ModuleBtf::Absent if facts.kernel_btf => problem(
+                ProblemKind::Kernel,
+                format!("module {m} has no BTF"),
+                format!(
+                    "make its split BTF from a build with debug information (pahole --btf_base \
+                     /sys/kernel/btf/vmlinux) and pass --btf DIR with it as DIR/{m}"
+                ),
+            ),
+            ModuleBtf::File(_) => notes.push(format!(
+                "{m}: BTF from a file, so its functions are hooked by kprobes, which cost more"
+            )),
+            ModuleBtf::Absent | ModuleBtf::Kernel => {}
+        }
+    }
+    for p in hooks {
+        let required = p.hook.need == Need::Required && p.hook.stands_for.is_none();
+        if required && !p.present() && p.replaced_by.is_none() {
+            let names: Vec<&str> = p.hook.sites.iter().map(|s| s.name).collect();
+            problem(
+                ProblemKind::Kernel,
+                format!("{}: {}", names.join(", "), p.why()),
+                "this kernel cannot be recorded".into(),
+            );
+        }
+    }
+    if !facts.has_cap(CAP_SYS_ADMIN) {
+        notes.push(
+            "without cap_sys_admin functions of modules are hooked by kprobes, which cost more"
+                .into(),
+        );
+    }
+    if let Some(Err(e)) = &facts.trampoline {
+        notes.push(format!(
+            "fentry cannot attach ({e}): functions are hooked by kprobes"
+        ));
+    }
+    (problems, notes)
+}

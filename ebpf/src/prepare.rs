@@ -1,0 +1,209 @@
+//! The object made fit for this kernel: constants set, types relocated, maps
+//! made. After this only the instructions go to the kernel.
+
+use crate::btf::KernelBtf;
+use crate::error::{LoadError, chain};
+use crate::plan::Plan;
+use crate::sys;
+use aya::maps::{Map, MapData};
+use aya_obj::btf::Btf;
+use aya_obj::{EbpfSectionKind, Object};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// What the programs record; see the constants in `bpf/core.h`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// N of the sampling 1/N, from 1.
+    pub sample: u32,
+    /// Salt of the sampling hash.
+    pub salt: u32,
+    /// Record the admin queue too.
+    pub admin: bool,
+    /// Bytes of a command, inclusive.
+    pub size: std::ops::RangeInclusive<u32>,
+    /// Opcodes; empty is all.
+    pub opcodes: Vec<u8>,
+    /// Devices by name; empty is all. On the target the path of the backing
+    /// device or file.
+    pub devices: Vec<String>,
+    /// Entries or bytes of maps, by name, instead of what the object says.
+    pub map_sizes: Vec<(&'static str, u32)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            sample: 100,
+            salt: 0,
+            admin: false,
+            size: 0..=u32::MAX,
+            opcodes: Vec::new(),
+            devices: Vec::new(),
+            map_sizes: Vec::new(),
+        }
+    }
+}
+
+/// Device filters the programs have room for.
+pub const MAX_DEVICES: usize = 8;
+/// Bytes of a device filter, with its NUL.
+const DEVICE: usize = 32;
+
+/// An object ready to load.
+pub(crate) struct Prepared {
+    pub(crate) object: Object,
+    pub(crate) btf: Option<OwnedFd>,
+    pub(crate) maps: HashMap<String, Map>,
+    /// What the programs were told in `cfg_send_exit`.
+    pub(crate) send_exit: bool,
+}
+
+pub(crate) fn prepare(
+    plan: &Plan,
+    kernel: &KernelBtf,
+    options: &Options,
+) -> Result<Prepared, LoadError> {
+    let bad = |what: String| LoadError::Object {
+        object: plan.object.name,
+        what,
+    };
+    let mut object = Object::parse(plan.object.code).map_err(|e| bad(chain(&e)))?;
+    let send_exit = plan.has_exit();
+    let constants = constants(options, send_exit)?;
+    object
+        .patch_map_data(
+            constants
+                .iter()
+                .map(|(n, v)| (*n, (v.as_slice(), true)))
+                .collect(),
+        )
+        .map_err(|e| bad(chain(&e)))?;
+    let own = object
+        .btf
+        .as_ref()
+        .map(Btf::to_bytes)
+        .ok_or_else(|| bad("no BTF".into()))?;
+    let btf = object_btf(&mut object).map_err(bad)?;
+    let target = Btf::parse(&kernel.slice(own)?, object.endianness).map_err(|e| bad(chain(&e)))?;
+    object.relocate_btf(&target).map_err(|e| bad(chain(&e)))?;
+    let maps = make_maps(&mut object, btf.as_ref().map(AsFd::as_fd), options)?;
+    link(&mut object, &maps).map_err(bad)?;
+    let mut typed = HashMap::new();
+    for (name, (_, data)) in maps {
+        let map = Map::from_map_data(data).map_err(|e| LoadError::Map {
+            map: name.clone(),
+            what: chain(&e),
+        })?;
+        typed.insert(name, map);
+    }
+    Ok(Prepared {
+        object,
+        btf,
+        maps: typed,
+        send_exit,
+    })
+}
+
+/// Values of the programs' constants, by name, as bytes in memory.
+fn constants(o: &Options, send_exit: bool) -> Result<Vec<(&'static str, Vec<u8>)>, LoadError> {
+    if o.sample == 0 {
+        return Err(LoadError::Option(
+            "sampling: 1 in 0: give a number from 1".into(),
+        ));
+    }
+    let mut ops = [if o.opcodes.is_empty() { u64::MAX } else { 0 }; 4];
+    for op in &o.opcodes {
+        ops[usize::from(op >> 6)] |= 1 << (op & 63);
+    }
+    if o.devices.len() > MAX_DEVICES {
+        return Err(LoadError::Option(format!(
+            "{} devices: at most {MAX_DEVICES} can be chosen; leave the choice out to record all",
+            o.devices.len()
+        )));
+    }
+    let mut devices = [[0u8; DEVICE]; MAX_DEVICES];
+    for (slot, name) in devices.iter_mut().zip(&o.devices) {
+        // The programs compare the end of a longer path.
+        let name = name.as_bytes();
+        let tail = &name[name.len().saturating_sub(DEVICE - 1)..];
+        slot[..tail.len()].copy_from_slice(tail);
+    }
+    Ok(vec![
+        ("cfg_sample_n", o.sample.to_ne_bytes().into()),
+        ("cfg_salt", o.salt.to_ne_bytes().into()),
+        ("cfg_admin", vec![o.admin.into()]),
+        ("cfg_send_exit", vec![send_exit.into()]),
+        ("cfg_size_min", o.size.start().to_ne_bytes().into()),
+        ("cfg_size_max", o.size.end().to_ne_bytes().into()),
+        (
+            "cfg_ops",
+            ops.iter().flat_map(|w| w.to_ne_bytes()).collect(),
+        ),
+        ("cfg_devs", vec![o.devices.len() as u8]),
+        ("cfg_dev", devices.concat()),
+    ])
+}
+
+/// Loads the object's own BTF, as this kernel understands it; `None` when the
+/// kernel takes none.
+fn object_btf(object: &mut Object) -> Result<Option<OwnedFd>, String> {
+    let Some(features) = aya::features().btf() else {
+        return Ok(None);
+    };
+    let Some(btf) = object
+        .fixup_and_sanitize_btf(features)
+        .map_err(|e| chain(&e))?
+    else {
+        return Ok(None);
+    };
+    let fd = sys::btf_load(&btf.to_bytes()).map_err(|e| format!("BTF of the programs: {e}"))?;
+    Ok(Some(fd))
+}
+
+/// A map as the object describes it, and in the kernel.
+type Made = (aya_obj::Map, MapData);
+
+fn make_maps(
+    object: &mut Object,
+    btf: Option<BorrowedFd<'_>>,
+    options: &Options,
+) -> Result<HashMap<String, Made>, LoadError> {
+    let mut maps = HashMap::new();
+    for (name, mut map) in object.maps.drain() {
+        if let Some((_, size)) = options.map_sizes.iter().find(|(n, _)| *n == name) {
+            map.set_max_entries(*size);
+        }
+        let fail = |what: String| LoadError::Map {
+            map: name.clone(),
+            what,
+        };
+        let constant = map.section_kind() == EbpfSectionKind::Rodata;
+        let data = map.data().to_vec();
+        let made = MapData::create(map.clone(), &name, btf).map_err(|e| fail(chain(&e)))?;
+        if !data.is_empty() {
+            sys::map_set_first(made.fd().as_fd(), &data).map_err(|e| fail(e.to_string()))?;
+        }
+        if constant {
+            sys::map_freeze(made.fd().as_fd()).map_err(|e| fail(e.to_string()))?;
+        }
+        maps.insert(name, (map, made));
+    }
+    Ok(maps)
+}
+
+/// Puts the maps' descriptors and the subprograms into the programs.
+fn link(object: &mut Object, maps: &HashMap<String, Made>) -> Result<(), String> {
+    let text: HashSet<usize> = object
+        .functions
+        .keys()
+        .map(|(section, _)| *section)
+        .collect();
+    let fds = maps
+        .iter()
+        .map(|(n, (map, made))| (n.as_str(), made.fd().as_fd().as_raw_fd(), map));
+    object.relocate_maps(fds, &text).map_err(|e| chain(&e))?;
+    object.relocate_calls(&text).map_err(|e| chain(&e))?;
+    object.sanitize_functions(aya::features());
+    Ok(())
+}
