@@ -1,0 +1,226 @@
+//! The report, as text and as JSON, from one struct.
+
+use crate::Load;
+use anyhow::Result;
+use ntp_ebpf::facts::{Facts, Module, ModuleBtf};
+use ntp_ebpf::hooks::{How, Kind, Need, Site};
+use ntp_ebpf::plan::{Plan, Planned};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What ntp-probe found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report<'a> {
+    /// Kernel release.
+    kernel: &'a str,
+    /// vmlinux BTF can be read.
+    kernel_btf: bool,
+    /// How functions are hooked.
+    function_hooks: String,
+    /// Object of the role and transport.
+    object: &'a str,
+    /// Per module: `present`, `built in`, `from FILE`, `absent`, `not loaded`.
+    module_btf: BTreeMap<&'a str, String>,
+    hooks: Vec<Line<'a>>,
+    /// Points the recording will lack, with the reason.
+    missing: &'a BTreeMap<&'static str, String>,
+    notes: &'a [String],
+    problems: Vec<Problem<'a>>,
+    /// `ok`, or `failed: ` and the reason.
+    load: String,
+}
+
+/// One site of one hook.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    /// `ok`, or `--` when it is not hooked.
+    state: &'static str,
+    program: String,
+    /// `raw_tp`, `fentry`, ... or `absent`.
+    how: &'static str,
+    /// `tracepoint` or `function`.
+    kind: &'static str,
+    /// Function or tracepoint.
+    function: &'a str,
+    required: bool,
+    note: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Problem<'a> {
+    what: &'a str,
+    remedy: &'a str,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(facts: &'a Facts, plan: &'a Plan, load: &Load, notes: &'a [String]) -> Self {
+        Report {
+            kernel: &facts.kernel,
+            kernel_btf: facts.kernel_btf,
+            function_hooks: function_hooks(facts, plan),
+            object: plan.object.name,
+            module_btf: plan
+                .object
+                .modules
+                .iter()
+                .map(|m| (*m, module_btf(facts.modules.get(*m))))
+                .collect(),
+            hooks: plan.hooks.iter().flat_map(lines).collect(),
+            missing: &plan.missing,
+            notes,
+            problems: plan
+                .problems
+                .iter()
+                .map(|p| Problem {
+                    what: &p.what,
+                    remedy: &p.remedy,
+                })
+                .collect(),
+            load: match load {
+                Load::Ok => "ok".into(),
+                Load::Failed(why) => format!("failed: {why}"),
+            },
+        }
+    }
+
+    pub(crate) fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut s = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut s);
+        s
+    }
+
+    fn write(&self, s: &mut String) -> std::fmt::Result {
+        writeln!(s, "kernel: {}", self.kernel)?;
+        writeln!(
+            s,
+            "kernel BTF: {}",
+            if self.kernel_btf { "yes" } else { "no" }
+        )?;
+        for (module, btf) in &self.module_btf {
+            writeln!(s, "module BTF {module}: {btf}")?;
+        }
+        writeln!(s, "function hooks: {}\n", self.function_hooks)?;
+        writeln!(s, "{}", self.object)?;
+        let name = |l: &Line<'_>| match l.kind {
+            "tracepoint" => format!("tracepoint {}", l.function),
+            _ => l.function.to_owned(),
+        };
+        let program = self
+            .hooks
+            .iter()
+            .map(|l| l.program.len())
+            .max()
+            .unwrap_or(0);
+        let function = self.hooks.iter().map(|l| name(l).len()).max().unwrap_or(0);
+        for l in &self.hooks {
+            let mut tail = Vec::new();
+            if l.required {
+                tail.push("(required)".to_owned());
+            }
+            if !l.note.is_empty() {
+                tail.push(format!("({})", l.note));
+            }
+            let line = format!(
+                "  {}  {:program$}  {:function$}  {}",
+                l.state,
+                l.program,
+                name(l),
+                tail.join(" ")
+            );
+            writeln!(s, "{}", line.trim_end())?;
+        }
+        if self.missing.is_empty() {
+            writeln!(s, "\nthe report will have every point")?;
+        } else {
+            writeln!(s, "\nthe report will lack:")?;
+            let width = self.missing.keys().map(|k| k.len()).max().unwrap_or(0);
+            for (point, why) in self.missing {
+                writeln!(s, "  {point:width$}  {why}")?;
+            }
+        }
+        for note in self.notes {
+            writeln!(s, "note: {note}")?;
+        }
+        for p in &self.problems {
+            writeln!(s, "problem: {}: {}", p.what, p.remedy)?;
+        }
+        writeln!(s, "load: {}", self.load)
+    }
+}
+
+fn function_hooks(facts: &Facts, plan: &Plan) -> String {
+    let used = |how| {
+        plan.hooks
+            .iter()
+            .flat_map(|p| &p.attach)
+            .any(|a| a.how == how)
+    };
+    let tried = match &facts.trampoline {
+        Some(Ok(())) => "they can attach now".to_owned(),
+        Some(Err(e)) => format!("fentry cannot attach: {e}"),
+        None => "attaching was not tried".to_owned(),
+    };
+    match (used(How::Fentry) || used(How::Fexit), used(How::Kprobe)) {
+        (true, false) => format!("fentry/fexit ({tried})"),
+        (true, true) => format!("fentry/fexit where BTF allows, else kprobes ({tried})"),
+        (false, true) => format!("kprobes ({tried})"),
+        (false, false) => format!("none ({tried})"),
+    }
+}
+
+fn module_btf(m: Option<&Module>) -> String {
+    match m {
+        None => "not loaded".into(),
+        Some(m) if m.built_in => "built in".into(),
+        Some(m) if !m.loaded => "not loaded".into(),
+        Some(m) => match &m.btf {
+            ModuleBtf::Kernel => "present".into(),
+            ModuleBtf::File(path) => format!("from {}", path.display()),
+            ModuleBtf::Absent => "absent".into(),
+        },
+    }
+}
+
+/// The lines of a hook: sites hooked, then sites not hooked.
+fn lines(p: &Planned) -> Vec<Line<'_>> {
+    let required = p.hook.need == Need::Required;
+    let line = |site: &'static Site, program: String, how: &'static str, note: String| Line {
+        state: if how == "absent" { "--" } else { "ok" },
+        program,
+        how,
+        kind: if p.hook.kind == Kind::Tracepoint {
+            "tracepoint"
+        } else {
+            "function"
+        },
+        function: site.name,
+        required,
+        note,
+    };
+    let used_for = p
+        .stands_for
+        .map_or(String::new(), |f| format!("for {f}: absent, used"));
+    let ok = p.attach.iter().map(|a| {
+        line(
+            a.site,
+            p.hook.program(a.how),
+            a.how.name(),
+            used_for.clone(),
+        )
+    });
+    let absent = p.absent.iter().map(|(site, why)| {
+        let how = match p.hook.kind {
+            Kind::Tracepoint => How::RawTp,
+            Kind::Entry => How::Fentry,
+            Kind::Exit => How::Fexit,
+        };
+        line(site, p.hook.program(how), "absent", p.replacement(why))
+    });
+    ok.chain(absent).collect()
+}
