@@ -1,0 +1,402 @@
+//! The difference of two clocks over time, as an interval that holds it.
+//!
+//! Every matched pair bounds theta (target's clock minus host's) at two
+//! moments ([`Limits`]). Between moments theta moves, but not faster than the
+//! clocks can drift apart: a bound known at one moment is a bound at every
+//! other, widened by rate times distance. The interval at a moment is the
+//! narrowest that all bounds around it leave.
+//!
+//! Two rates are used. To match, [`MAX_PPM`] around no drift at all: an
+//! assumption about hardware, never about data. To print an offset, the drift
+//! estimated from the last minute, give or take [`WANDER_PPM`]: tighter, and
+//! given up for the first wherever the bounds contradict it.
+
+use crate::hull::slope_of_lower_hull;
+use crate::limits::{Bound, Limits};
+use std::collections::VecDeque;
+
+/// Two clocks drift apart by no more, parts per million: 500 is what the
+/// kernel lets NTP slew, the rest is the crystals'.
+pub const MAX_PPM: i64 = 700;
+/// The drift changes by no more within the time kept, ppm.
+pub const WANDER_PPM: f64 = 20.0;
+/// Time between knots, ns.
+const SPACING: i64 = 10_000_000;
+/// Knots kept: 80 s of dense traffic.
+const KNOTS: usize = 8192;
+/// Stands for no bound; far enough from the ends of i64 to add to.
+const FAR: i64 = i64::MAX / 4;
+/// Drift is estimated from at least this many knots over this time, ns.
+const FIT_KNOTS: usize = 16;
+const FIT_TIME: i64 = 1_000_000_000;
+
+/// An interval of theta, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Theta is at least this.
+    pub lo: i64,
+    /// Theta is at most this.
+    pub hi: i64,
+}
+
+impl Span {
+    /// Nothing is known.
+    pub const ALL: Span = Span { lo: -FAR, hi: FAR };
+
+    /// Whether any theta is left.
+    pub fn is_empty(self) -> bool {
+        self.lo > self.hi
+    }
+
+    /// What both allow.
+    #[must_use]
+    pub fn and(self, other: Span) -> Span {
+        Span {
+            lo: self.lo.max(other.lo),
+            hi: self.hi.min(other.hi),
+        }
+    }
+
+    /// What either allows, and all between.
+    #[must_use]
+    pub fn cover(self, other: Span) -> Span {
+        Span {
+            lo: self.lo.min(other.lo),
+            hi: self.hi.max(other.hi),
+        }
+    }
+
+    /// The interval after `time` ns of drift at up to [`MAX_PPM`].
+    #[must_use]
+    #[inline]
+    pub fn after(self, time: i64) -> Span {
+        self.widen(slack(time))
+    }
+
+    fn widen(self, by: i64) -> Span {
+        Span {
+            lo: self.lo.saturating_sub(by).max(-FAR),
+            hi: self.hi.saturating_add(by).min(FAR),
+        }
+    }
+
+    /// Middle and half width; `None` while one side is open.
+    pub fn middle(self) -> Option<(i64, u64)> {
+        (self.lo > -FAR && self.hi < FAR && !self.is_empty()).then(|| {
+            let width = self.hi.abs_diff(self.lo);
+            (self.lo + (width / 2) as i64, width.div_ceil(2))
+        })
+    }
+}
+
+/// How far theta moves in `time` ns at most, ns.
+#[inline]
+fn slack(time: i64) -> i64 {
+    time.saturating_abs().min(FAR) / 1024 * MAX_PPM / 976 + 1
+}
+
+/// Tightest bounds of a short time.
+#[derive(Clone, Copy, Debug)]
+struct Knot {
+    start: i64,
+    upper: Option<Bound>,
+    lower: Option<Bound>,
+}
+
+/// What is known of one pair of clocks.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// By start.
+    knots: VecDeque<Knot>,
+    /// Newest moment, and all bounds brought there.
+    now: i64,
+    run: Span,
+    /// Intervals at the knots' starts at [`MAX_PPM`], as of the last [`Track::refresh`].
+    coarse: Vec<(i64, Span)>,
+    /// The same with the drift taken out, as of the last [`Track::settle`].
+    fine: Vec<(i64, Span)>,
+    drift: Drift,
+    stale: bool,
+}
+
+/// Estimated drift.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Drift {
+    /// Change of theta, ns per ns.
+    rate: f64,
+    /// Half width of the estimate, ns per ns.
+    error: f64,
+    /// Moment around which it turns.
+    origin: i64,
+}
+
+impl Track {
+    /// Begins with an interval at a moment of the host's clock.
+    pub fn new(now: i64, run: Span) -> Self {
+        Track {
+            knots: VecDeque::new(),
+            now,
+            run,
+            coarse: Vec::new(),
+            fine: Vec::new(),
+            drift: Drift::default(),
+            stale: false,
+        }
+    }
+
+    /// Newest moment with a bound, ns of the host's clock.
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The interval at a moment, for matching.
+    #[inline]
+    pub fn span(&self, at: i64) -> Span {
+        if at > self.now - SPACING || self.coarse.is_empty() {
+            return self.run.after(at - self.now);
+        }
+        around(&self.coarse, at, |span, from| span.after(at - from))
+    }
+
+    /// Whether a pair is possible: in order under some theta of the interval.
+    #[inline]
+    pub fn allows(&self, limits: &Limits) -> bool {
+        limits
+            .uppers()
+            .all(|bound| bound.ns >= self.span(bound.at).lo)
+            && limits
+                .lowers()
+                .all(|bound| bound.ns <= self.span(bound.at).hi)
+            && limits.lower.is_none_or(|lower| {
+                lower.ns
+                    <= limits
+                        .upper
+                        .ns
+                        .saturating_add(slack(lower.at - limits.upper.at))
+            })
+    }
+
+    /// Takes in the bounds of a pair that [`Track::allows`].
+    pub fn add(&mut self, limits: &Limits) {
+        let newest = limits
+            .uppers()
+            .chain(limits.lowers())
+            .map(|bound| bound.at)
+            .max();
+        if let Some(newest) = newest.filter(|newest| *newest > self.now) {
+            self.run = self.run.after(newest - self.now);
+            self.now = newest;
+        }
+        for bound in limits.uppers() {
+            self.run.hi = self
+                .run
+                .hi
+                .min(bound.ns.saturating_add(slack(self.now - bound.at)));
+            if let Some(knot) = self.knot(bound.at) {
+                if knot.upper.is_none_or(|old| bound.ns < old.ns) {
+                    knot.upper = Some(bound);
+                }
+            }
+        }
+        for bound in limits.lowers() {
+            self.run.lo = self
+                .run
+                .lo
+                .max(bound.ns.saturating_sub(slack(self.now - bound.at)));
+            if let Some(knot) = self.knot(bound.at) {
+                if knot.lower.is_none_or(|old| bound.ns > old.ns) {
+                    knot.lower = Some(bound);
+                }
+            }
+        }
+        self.stale = true;
+    }
+
+    /// The knot for a moment; `None` when it is older than all that is kept.
+    fn knot(&mut self, at: i64) -> Option<&mut Knot> {
+        let fresh = Knot {
+            start: at,
+            upper: None,
+            lower: None,
+        };
+        let last = self.knots.len().wrapping_sub(1);
+        let index = match self.knots.back() {
+            None => {
+                self.knots.push_back(fresh);
+                0
+            }
+            Some(back) if at >= back.start + SPACING => {
+                if self.knots.len() == KNOTS {
+                    self.knots.pop_front();
+                }
+                self.knots.push_back(fresh);
+                self.knots.len() - 1
+            }
+            Some(back) if at >= back.start => last,
+            Some(_) => {
+                let next = self.knots.partition_point(|knot| knot.start <= at);
+                let home = next.checked_sub(1);
+                match home.filter(|home| at < self.knots[*home].start + SPACING) {
+                    Some(home) => home,
+                    None if self.knots.len() == KNOTS => home?,
+                    None => {
+                        self.knots.insert(next, fresh);
+                        next
+                    }
+                }
+            }
+        };
+        self.knots.get_mut(index)
+    }
+
+    /// Makes [`Track::span`] see, at past moments, the bounds added since.
+    pub fn refresh(&mut self) {
+        if std::mem::take(&mut self.stale) {
+            let mut coarse = std::mem::take(&mut self.coarse);
+            self.cones(&mut coarse, |bound, at| (bound.ns, slack(at - bound.at)));
+            self.coarse = coarse;
+        }
+    }
+
+    /// Estimates the drift and makes [`Track::offset`] see all bounds.
+    pub fn settle(&mut self) {
+        self.refresh();
+        self.drift = self.fit();
+        let drift = self.drift;
+        let mut fine = std::mem::take(&mut self.fine);
+        self.cones(&mut fine, |bound, at| {
+            (bound.ns - drift.moved(bound.at), drift.slack(at - bound.at))
+        });
+        self.fine = fine;
+    }
+
+    /// The narrowest interval at each knot: bounds from before and from after
+    /// it. `level` gives a bound's value and its slack at a moment.
+    fn cones(&self, out: &mut Vec<(i64, Span)>, level: impl Fn(Bound, i64) -> (i64, i64)) {
+        out.clear();
+        let own = |knot: &Knot| Span {
+            lo: knot.lower.map_or(-FAR, |bound| {
+                let (ns, slack) = level(bound, knot.start);
+                ns - slack
+            }),
+            hi: knot.upper.map_or(FAR, |bound| {
+                let (ns, slack) = level(bound, knot.start);
+                ns + slack
+            }),
+        };
+        let step = |span: Span, from: i64, to: i64| {
+            let bound = Bound { at: from, ns: 0 };
+            span.widen(level(bound, to).1)
+        };
+        let mut run: Option<(i64, Span)> = None;
+        for knot in &self.knots {
+            let before = run.map_or(Span::ALL, |(at, span)| step(span, at, knot.start));
+            let span = before.and(own(knot));
+            out.push((knot.start, span));
+            run = Some((knot.start, span));
+        }
+        let mut run: Option<(i64, Span)> = None;
+        for (at, span) in out.iter_mut().rev() {
+            if let Some((from, after)) = run {
+                *span = span.and(step(after, from, *at));
+            }
+            run = Some((*at, *span));
+        }
+    }
+
+    fn fit(&self) -> Drift {
+        let cautious = Drift {
+            rate: 0.0,
+            error: MAX_PPM as f64 / 1e6,
+            origin: self.now,
+        };
+        let (Some(first), Some(last)) = (self.knots.front(), self.knots.back()) else {
+            return cautious;
+        };
+        if self.knots.len() < FIT_KNOTS || last.start - first.start < FIT_TIME {
+            return cautious;
+        }
+        let base = first.start;
+        let level = self
+            .knots
+            .iter()
+            .find_map(|knot| knot.upper)
+            .map_or(0, |bound| bound.ns);
+        let upper = slope_of_lower_hull(
+            (self.knots.iter().filter_map(|knot| knot.upper))
+                .map(|bound| (bound.at - base, bound.ns - level)),
+        );
+        let lower = slope_of_lower_hull(
+            (self.knots.iter().filter_map(|knot| knot.lower))
+                .map(|bound| (bound.at - base, level - bound.ns)),
+        );
+        let (Some(upper), Some(lower)) = (upper, lower.map(|slope| -slope)) else {
+            return cautious;
+        };
+        let rate = f64::midpoint(upper, lower);
+        let error = WANDER_PPM / 1e6 + (upper - lower).abs() / 2.0;
+        let drift = Drift {
+            rate,
+            error,
+            origin: self.now,
+        };
+        // An estimate no better than the assumption is no estimate.
+        if rate.abs() + error > MAX_PPM as f64 / 1e6 {
+            cautious
+        } else {
+            drift
+        }
+    }
+
+    /// The interval that holds theta from one moment of the host's clock to
+    /// another, as of the last [`Track::settle`].
+    pub fn offset(&self, from: i64, to: i64) -> Span {
+        let at = |moment: i64| {
+            let moved = self.drift.moved(moment);
+            let fine = around(&self.fine, moment, |span, from| {
+                span.widen(self.drift.slack(moment - from))
+            });
+            let fine = Span {
+                lo: fine.lo.saturating_add(moved),
+                hi: fine.hi.saturating_add(moved),
+            };
+            let coarse = around(&self.coarse, moment, |span, from| span.after(moment - from));
+            let both = coarse.and(fine);
+            if both.is_empty() { coarse } else { both }
+        };
+        at(from).cover(at(to))
+    }
+
+    /// Estimated drift, ppm of the host's clock; `None` while too little is known.
+    pub fn drift_ppm(&self) -> Option<f64> {
+        (self.drift.error < MAX_PPM as f64 / 1e6 && self.drift.error > 0.0)
+            .then_some(self.drift.rate * 1e6)
+    }
+}
+
+impl Drift {
+    /// Change of theta since the origin, ns.
+    fn moved(&self, at: i64) -> i64 {
+        (self.rate * (at - self.origin) as f64).round() as i64
+    }
+
+    /// How far theta may be from that after `time` ns, ns.
+    fn slack(&self, time: i64) -> i64 {
+        (self.error * time.unsigned_abs() as f64).ceil() as i64 + 1
+    }
+}
+
+/// The interval at a moment between the two knots beside it.
+fn around(knots: &[(i64, Span)], at: i64, bring: impl Fn(Span, i64) -> Span) -> Span {
+    let next = knots.partition_point(|(start, _)| *start <= at);
+    let side = |index: Option<usize>| {
+        index
+            .and_then(|index| knots.get(index))
+            .map_or(Span::ALL, |(start, span)| bring(*span, *start))
+    };
+    side(next.checked_sub(1)).and(side(Some(next)))
+}
+
+#[cfg(test)]
+#[path = "clock_tests.rs"]
+mod tests;

@@ -1,0 +1,26 @@
+//! Joins recordings of hosts and of targets, command by command.
+//!
+//! Which connection a command came over, what it was, and the clocks decide
+//! which two records are one command. The clocks need not agree: their
+//! difference is estimated from the commands themselves ([`clock`]), from
+//! nothing at first ([`vote`]). What could be two things is counted and left
+//! out.
+//!
+//! Memory is bounded by [`Options::window`], whatever the length of the
+//! recordings: a record that found its partner leaves at once, one that did
+//! not waits [`Options::lag`], less when memory is short.
+
+pub mod clock;
+mod clocks;
+mod emit;
+pub mod hull;
+pub mod joiner;
+pub mod limits;
+mod matching;
+pub mod names;
+mod report;
+pub mod run;
+pub mod store;
+pub mod vote;
+
+pub use joiner::{ClockReport, Joiner, Options, Sink};

@@ -1,0 +1,526 @@
+//! Finds the target record of each host record, and decides what becomes of
+//! those that have none.
+
+use crate::joiner::{Clock, Joiner, Sink, State, cause};
+use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
+use crate::names::Over;
+use crate::store::Mark;
+use ntp_record::header::Role;
+use ntp_record::joined::Joined;
+use ntp_record::record::{Flags, Record};
+use ntp_record::sample;
+use std::io;
+
+/// What became of one look for a partner.
+enum Outcome {
+    Matched,
+    /// Not found; maybe later.
+    Nothing,
+    /// Its clock is not known yet, or it has no connection.
+    Nowhere,
+    /// The target was not read that far.
+    Wait,
+}
+
+/// A key is looked for in so many records at most.
+const DEEPEST: usize = 4096;
+
+impl Joiner {
+    /// Does all that can be done with what was read so far.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn advance(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        self.find_clocks(false);
+        for clock in &mut self.clocks {
+            if let State::Known(track) = &mut clock.state {
+                track.refresh();
+            }
+        }
+        let mut lag = self.options.lag;
+        let held = self.held();
+        if held > self.options.window / 2 {
+            // Less time for stragglers the less memory is left.
+            let left = self.options.window.saturating_sub(held) as i128;
+            lag = (i128::from(lag) * left * 2 / self.options.window as i128) as i64;
+        }
+        for domain in 0..self.hosts.len() {
+            self.match_queue(domain);
+            self.match_late(domain, lag);
+        }
+        self.expire(lag);
+        self.relieve();
+        self.settle(sink, false)
+    }
+
+    /// Does the rest, at the end of all inputs.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        for input in 0..self.inputs.len() {
+            if self.inputs[input].open {
+                self.end_input(input);
+            }
+        }
+        self.advance(sink)?;
+        self.find_clocks(true);
+        for domain in 0..self.hosts.len() {
+            self.match_queue(domain);
+            self.match_late(domain, i64::MIN);
+        }
+        for conn in 0..self.conns.len() {
+            while let Some(record) = self.conns[conn].pending.pop_front() {
+                self.leave_host(&record);
+            }
+            while let Some((record, mark)) = self.conns[conn].store.pop_oldest() {
+                self.leave_target(&record, mark);
+            }
+        }
+        self.settle(sink, true)?;
+        self.write_totals(sink)
+    }
+
+    /// Last moment up to which all of a target's records were read, ns of its clock.
+    pub(crate) fn read_up_to(&self, domain: usize, role: Role) -> i64 {
+        (self.inputs.iter())
+            .filter(|input| input.open)
+            .filter_map(|input| input.recording)
+            .map(|recording| &self.recordings[recording])
+            .filter(|recording| recording.domain == domain && recording.header.role == role)
+            .map(|recording| recording.seen)
+            .min()
+            .unwrap_or(i64::MAX)
+    }
+
+    fn match_queue(&mut self, domain: usize) {
+        if self.hosts[domain].queue.is_empty() {
+            return;
+        }
+        let reach: Vec<i64> = (self.clocks.iter())
+            .map(|clock| self.read_up_to(clock.target, Role::Target))
+            .collect();
+        while let Some(record) = self.hosts[domain].queue.front().copied() {
+            match self.look(&record, &reach) {
+                Outcome::Wait => break,
+                Outcome::Matched => {}
+                Outcome::Nothing => self.hosts[domain].late.push_back(record),
+                Outcome::Nowhere => {
+                    self.conns[record.conn as usize].pending.push_back(record);
+                }
+            }
+            self.hosts[domain].queue.pop_front();
+            if let Some(over) = end(&record) {
+                let tried = &mut self.hosts[domain].tried;
+                *tried = (*tried).max(over);
+            }
+        }
+    }
+
+    /// Looks once more for those that found nothing, and gives them up.
+    fn match_late(&mut self, domain: usize, lag: i64) {
+        let due = self.hosts[domain].tried.saturating_sub(lag.max(0));
+        for _ in 0..self.hosts[domain].late.len() {
+            let Some(record) = self.hosts[domain].late.front().copied() else {
+                return;
+            };
+            if lag != i64::MIN && end(&record).is_some_and(|over| over > due) {
+                return;
+            }
+            self.hosts[domain].late.pop_front();
+            match self.look(&record, &[]) {
+                Outcome::Matched => {}
+                Outcome::Nothing | Outcome::Nowhere | Outcome::Wait => self.leave_host(&record),
+            }
+        }
+    }
+
+    /// Looks for the partner of a host record. `reach` is how far the target
+    /// of each clock was read; empty for all.
+    fn look(&mut self, record: &Record, reach: &[i64]) -> Outcome {
+        let Some(times) = HostTimes::of(record) else {
+            return Outcome::Nothing;
+        };
+        let over = std::mem::take(&mut self.conns[record.conn as usize].over);
+        let outcome = self.look_over(record, &times, &over, reach);
+        self.conns[record.conn as usize].over = over;
+        outcome
+    }
+
+    fn look_over(
+        &mut self,
+        record: &Record,
+        times: &HostTimes,
+        over: &[Over],
+        reach: &[i64],
+    ) -> Outcome {
+        let mut known = false;
+        let mut found: Option<(Over, u32, Limits)> = None;
+        let mut many = false;
+        let mut key_seen = false;
+        for place in over {
+            let clock = &self.clocks[place.clock as usize];
+            if matches!(clock.state, State::Unknown) || !self.free(record.conn, place.conn) {
+                continue;
+            }
+            known = true;
+            let span = clock.span(times.over);
+            if reach
+                .get(place.clock as usize)
+                .is_some_and(|reach| *reach < times.over.saturating_add(span.hi))
+            {
+                return Outcome::Wait;
+            }
+            let store = &self.conns[place.conn as usize].store;
+            for (slot, target) in store.candidates(record).take(DEEPEST) {
+                let Some(target) = TargetTimes::of(target) else {
+                    continue;
+                };
+                key_seen = true;
+                let limits = Limits::of(times, &target);
+                if clock.allows(&limits) {
+                    many |= found.is_some();
+                    found = Some((*place, slot, limits));
+                }
+            }
+        }
+        if many {
+            self.mark(record, times, over);
+            return Outcome::Nothing;
+        }
+        let Some((place, slot, limits)) = found else {
+            if !known {
+                return Outcome::Nowhere;
+            }
+            if key_seen && !reach.is_empty() {
+                self.mark(record, times, over);
+            }
+            return Outcome::Nothing;
+        };
+        let (target, _) = self.conns[place.conn as usize].store.remove(slot);
+        self.note_partner(record.conn, place.conn);
+        let clock = &mut self.clocks[place.clock as usize];
+        if let State::Known(track) = &mut clock.state {
+            track.add(&limits);
+        }
+        clock.waiting.push_back(Joined {
+            host: *record,
+            target,
+            offset_ns: 0,
+            offset_bound_ns: 0,
+        });
+        self.totals.matched += 1;
+        Outcome::Matched
+    }
+
+    /// Whether two connections may be the same: neither is known to be
+    /// another one of the same recording (an earlier connect of the same addresses).
+    fn free(&self, host: u32, target: u32) -> bool {
+        let (h, t) = (&self.conns[host as usize], &self.conns[target as usize]);
+        let other = |partner: &[(usize, u32)], recording: usize, conn: u32| {
+            (partner.iter()).any(|(known, is)| *known == recording && *is != conn)
+        };
+        !other(&h.partner, t.recording, target) && !other(&t.partner, h.recording, host)
+    }
+
+    fn note_partner(&mut self, host: u32, target: u32) {
+        for (one, other) in [(host, target), (target, host)] {
+            let recording = self.conns[other as usize].recording;
+            let conn = &mut self.conns[one as usize];
+            conn.matched += 1;
+            if !conn.partner.contains(&(recording, other)) {
+                conn.partner.push((recording, other));
+            }
+        }
+    }
+
+    /// Marks the target records that a host record could not be told from.
+    fn mark(&mut self, record: &Record, times: &HostTimes, over: &[Over]) {
+        for place in over {
+            let clock = &self.clocks[place.clock as usize];
+            if matches!(clock.state, State::Unknown) {
+                continue;
+            }
+            let mut marks = Vec::new();
+            for (slot, target) in self.conns[place.conn as usize]
+                .store
+                .candidates(record)
+                .take(DEEPEST)
+            {
+                let Some(target) = TargetTimes::of(target) else {
+                    continue;
+                };
+                let limits = Limits::of(times, &target);
+                if clock.allows(&limits) {
+                    marks.push((slot, Mark::Ambiguous));
+                } else if clock.overlaps(times, &target) {
+                    marks.push((slot, Mark::Contradicts));
+                }
+            }
+            for (slot, mark) in marks {
+                self.conns[place.conn as usize].store.mark(slot, mark);
+            }
+        }
+    }
+
+    fn count_host(&mut self, cause: &'static str) {
+        *self.host_left.entry(cause).or_default() += 1;
+    }
+
+    fn count_target(&mut self, cause: &'static str) {
+        *self.target_left.entry(cause).or_default() += 1;
+    }
+
+    /// Counts a host record for which there is no partner.
+    pub(crate) fn leave_host(&mut self, record: &Record) {
+        let Some(times) = HostTimes::of(record) else {
+            return self.count_host(cause::NO_TIMES);
+        };
+        let conn = &self.conns[record.conn as usize];
+        let header = &self.recordings[conn.recording].header;
+        if record.has(Flags::Admin) {
+            return self.count_host(cause::ADMIN);
+        }
+        if !self.salt_exists(Role::Target, header.salt) {
+            return self.count_host(cause::OTHER_SALT);
+        }
+        if conn.over.is_empty() {
+            return self.count_host(cause::NO_CONNECTION);
+        }
+        let (mut known, mut inside, mut sampled) = (false, false, false);
+        let (mut possible, mut overlaps) = (0, false);
+        for place in &conn.over {
+            let clock = &self.clocks[place.clock as usize];
+            let there = &self.conns[place.conn as usize];
+            let there = (&self.recordings[there.recording].header, &there.store);
+            sampled |= sampled_by(there.0.sampling, there.0.salt, record);
+            if matches!(clock.state, State::Unknown) {
+                continue;
+            }
+            known = true;
+            let from = start(record).unwrap_or(times.sent);
+            inside |= self.covered(clock, Role::Target, from, times.over);
+            for (_, target) in there.1.candidates(record).take(DEEPEST) {
+                let Some(target) = TargetTimes::of(target) else {
+                    continue;
+                };
+                if clock.allows(&Limits::of(&times, &target)) {
+                    possible += 1;
+                } else {
+                    overlaps |= clock.overlaps(&times, &target);
+                }
+            }
+        }
+        if !sampled {
+            return self.count_host(cause::NOT_SAMPLED);
+        }
+        if !known {
+            return self.count_host(cause::AMBIGUOUS_CLOCK);
+        }
+        self.totals.host_inside += u64::from(inside);
+        self.count_host(match () {
+            () if possible > 0 => cause::AMBIGUOUS,
+            () if !inside => cause::TARGET_NOT_RECORDING,
+            () if overlaps => cause::CONTRADICTS,
+            () => cause::NOT_IN_TARGET,
+        });
+    }
+
+    /// Counts a target record for which there is no partner.
+    pub(crate) fn leave_target(&mut self, record: &Record, mark: Mark) {
+        let Some(times) = TargetTimes::of(record) else {
+            return self.count_target(cause::NO_TIMES);
+        };
+        let conn = &self.conns[record.conn as usize];
+        let header = &self.recordings[conn.recording].header;
+        if record.has(Flags::Admin) {
+            return self.count_target(cause::ADMIN);
+        }
+        if !self.salt_exists(Role::Host, header.salt) {
+            return self.count_target(cause::OTHER_SALT);
+        }
+        if conn.over.is_empty() {
+            return self.count_target(cause::NO_CONNECTION);
+        }
+        let (mut known, mut inside, mut sampled) = (false, false, false);
+        for place in &conn.over {
+            let clock = &self.clocks[place.clock as usize];
+            let there = &self.recordings[self.conns[place.conn as usize].recording].header;
+            sampled |= sampled_by(there.sampling, there.salt, record);
+            if matches!(clock.state, State::Unknown) {
+                continue;
+            }
+            known = true;
+            inside |= self.covered(clock, Role::Host, times.got, times.answered);
+        }
+        if !sampled {
+            return self.count_target(cause::NOT_SAMPLED);
+        }
+        if !known {
+            return self.count_target(cause::AMBIGUOUS_CLOCK);
+        }
+        self.count_target(match mark {
+            Mark::Ambiguous => cause::AMBIGUOUS,
+            _ if !inside => cause::HOST_NOT_RECORDING,
+            Mark::Contradicts => cause::CONTRADICTS,
+            Mark::Untouched => cause::NOT_IN_HOST,
+        });
+    }
+
+    fn salt_exists(&self, role: Role, salt: u32) -> bool {
+        let mut other = (self.recordings.iter())
+            .filter(|recording| recording.header.role == role)
+            .peekable();
+        other.peek().is_none() || other.any(|recording| recording.header.salt == salt)
+    }
+
+    /// Whether the other side was recording from one moment of this side to another.
+    fn covered(&self, clock: &Clock, other: Role, from: i64, to: i64) -> bool {
+        let (domain, sign) = match other {
+            Role::Target => (clock.target, 1),
+            Role::Host => (clock.host, -1),
+        };
+        // Moments of the target's clock are near enough the host's by the newest theta.
+        let span = |at: i64| match other {
+            Role::Target => clock.span(at),
+            Role::Host => {
+                let guess = clock.span(i64::MAX / 8);
+                let about = guess.middle().map_or(0, |(middle, _)| middle);
+                clock.span(at.saturating_sub(about))
+            }
+        };
+        let place = |at: i64| {
+            let middle = span(at).middle().map_or(0, |(middle, _)| middle);
+            at.saturating_add(sign * middle)
+        };
+        let (from, to) = (place(from), place(to));
+        (self.recordings.iter())
+            .filter(|recording| recording.domain == domain && recording.header.role == other)
+            .any(|recording| recording.start <= from && recording.end.is_none_or(|end| to <= end))
+    }
+
+    /// Gives up target records that no host record can claim any more.
+    fn expire(&mut self, lag: i64) {
+        let tried: Vec<i64> = (0..self.domains.len())
+            .map(|domain| {
+                let done = self.hosts[domain].queue.is_empty()
+                    && self.hosts[domain].late.is_empty()
+                    && self.read_up_to(domain, Role::Host) == i64::MAX;
+                let tried = self.hosts[domain].tried;
+                if done || tried == i64::MIN {
+                    tried
+                } else {
+                    tried.saturating_add(self.domains[domain].shift)
+                }
+            })
+            .collect();
+        for number in 0..self.conns.len() {
+            let conn = &self.conns[number];
+            if conn.role == Role::Host || conn.store.is_empty() || conn.over.is_empty() {
+                continue;
+            }
+            // Records of a host whose clock is unknown wait.
+            let due = (conn.over.iter())
+                .map(|place| &self.clocks[place.clock as usize])
+                .map(|clock| match clock.state {
+                    State::Unknown => i64::MIN,
+                    _ => tried[clock.host],
+                })
+                .min()
+                .unwrap_or(i64::MIN);
+            if due == i64::MIN {
+                continue;
+            }
+            let due = due
+                .saturating_sub(self.domains[conn.domain].shift)
+                .saturating_sub(2 * lag);
+            while self.conns[number]
+                .store
+                .oldest()
+                .is_some_and(|record| end(record).is_none_or(|over| over < due))
+            {
+                if let Some((record, mark)) = self.conns[number].store.pop_oldest() {
+                    self.leave_target(&record, mark);
+                }
+            }
+        }
+    }
+
+    /// Drops the oldest of what waits for a clock or a connection when memory
+    /// is short.
+    fn relieve(&mut self) {
+        while self.held() > self.options.window {
+            let oldest = |conn: &crate::names::Conn| {
+                let record = match conn.role {
+                    Role::Host => conn.pending.front(),
+                    Role::Target => conn.store.oldest(),
+                };
+                record
+                    .and_then(end)
+                    .map(|over| over.saturating_add(self.domains[conn.domain].shift))
+            };
+            let Some((_, number)) = (self.conns.iter().enumerate())
+                .filter_map(|(number, conn)| oldest(conn).map(|over| (over, number)))
+                .min()
+            else {
+                return;
+            };
+            let count =
+                (self.conns[number].pending.len() + self.conns[number].store.len()).div_ceil(4);
+            for _ in 0..count {
+                let conn = &mut self.conns[number];
+                if let Some(record) = conn.pending.pop_front() {
+                    let cause = self.drop_cause(&record);
+                    self.count_host(cause);
+                } else if let Some((record, _)) = conn.store.pop_oldest() {
+                    let cause = self.drop_cause(&record);
+                    self.count_target(cause);
+                }
+            }
+        }
+    }
+
+    /// Cause of a record that is dropped while it waits.
+    fn drop_cause(&self, record: &Record) -> &'static str {
+        let conn = &self.conns[record.conn as usize];
+        let header = &self.recordings[conn.recording].header;
+        let (other, silent) = match conn.role {
+            Role::Host => (Role::Target, cause::TARGET_NOT_RECORDING),
+            Role::Target => (Role::Host, cause::HOST_NOT_RECORDING),
+        };
+        if record.has(Flags::Admin) {
+            return cause::ADMIN;
+        }
+        if !self.salt_exists(other, header.salt) {
+            return cause::OTHER_SALT;
+        }
+        // By the wall clocks, until better is known.
+        let over = end(record)
+            .unwrap_or(0)
+            .saturating_add(self.domains[conn.domain].shift);
+        let before_all = (self.recordings.iter())
+            .filter(|recording| recording.header.role == other)
+            .all(|recording| {
+                recording
+                    .start
+                    .saturating_add(self.domains[recording.domain].shift)
+                    > over
+            });
+        match () {
+            () if before_all => silent,
+            () if conn.over.is_empty() => cause::NO_CONNECTION,
+            () => cause::WINDOW,
+        }
+    }
+}
+
+fn sampled_by(n: u32, salt: u32, record: &Record) -> bool {
+    let key = sample::Key {
+        slba: record.slba,
+        nsid: record.nsid,
+        cid: record.cid,
+        length: record.length,
+        opcode: record.opcode,
+    };
+    sample::sampled(sample::hash(&key, salt), n)
+}

@@ -1,0 +1,184 @@
+//! Who recorded what: machines, recordings, connections and devices of all inputs.
+
+use crate::store::Store;
+use ntp_record::header::{Connection, Device, Header, Role};
+use ntp_record::record::Record;
+use std::collections::VecDeque;
+
+/// Clock of one boot of one machine; recordings with the same boot id share it.
+pub struct Domain {
+    /// Boot id; empty when the recording does not say, and then shared with nobody.
+    pub boot_id: String,
+    /// Name in messages.
+    pub machine: String,
+    /// Common time minus this clock, ns; first by wall clock, then by the commands.
+    pub shift: i64,
+    /// Domains with the same group move together.
+    pub group: usize,
+}
+
+/// One segment of one input.
+pub struct Recording {
+    /// Its header, or what could be made of records without one.
+    pub header: Header,
+    /// By number.
+    pub domain: usize,
+    /// First and last moment of the recording, ns of the domain's clock.
+    pub start: i64,
+    /// `None` while it is being read.
+    pub end: Option<i64>,
+    /// Input it comes from, by number.
+    pub input: usize,
+    /// Last moment read so far.
+    pub seen: i64,
+}
+
+/// A connection of the other side that a connection may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// Connection, by number.
+    pub conn: u32,
+    /// Pair of clocks, by number.
+    pub clock: u32,
+}
+
+/// A connection of one recording.
+pub struct Conn {
+    /// By number.
+    pub recording: usize,
+    /// Clock, by number.
+    pub domain: usize,
+    /// Side.
+    pub role: Role,
+    /// Names; the id is that of the joined stream.
+    pub info: Connection,
+    /// What it may be on the other side.
+    pub over: Vec<Over>,
+    /// Whether `over` rests on names and keys, not on both addresses.
+    pub weak: bool,
+    /// The one it is, known by the first pair: for each recording of the other side one.
+    pub partner: Vec<(usize, u32)>,
+    /// Whether its name is written.
+    pub named: bool,
+    /// Pairs found.
+    pub matched: u64,
+    /// Records read.
+    pub records: u64,
+    /// Host records that wait for a connection or a clock.
+    pub pending: VecDeque<Record>,
+    /// Number of pending records at which connections of other addresses are tried again.
+    pub next_try: usize,
+    /// Target records that wait for their host record.
+    pub store: Store,
+}
+
+/// A device of one recording.
+pub struct Dev {
+    /// Names, with the id of the input.
+    pub info: Device,
+    /// Whether its name is written.
+    pub named: bool,
+}
+
+/// Address without what may differ in writing: `[::1]:4420`, IPv4-mapped as IPv4.
+pub fn canonical(address: &str) -> String {
+    address
+        .parse::<std::net::SocketAddr>()
+        .map(|address| {
+            std::net::SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
+        })
+        .unwrap_or_else(|_| address.to_ascii_lowercase())
+}
+
+/// Both ends equal, seen from either side.
+pub fn strong(host: &Connection, target: &Connection) -> bool {
+    !host.local.is_empty()
+        && !host.remote.is_empty()
+        && canonical(&host.local) == canonical(&target.remote)
+        && canonical(&host.remote) == canonical(&target.local)
+}
+
+/// Nothing but the addresses speaks against it.
+pub fn weak(host: &Connection, target: &Connection) -> bool {
+    let same = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
+    host.qid == target.qid
+        && same(&host.hostnqn, &target.hostnqn)
+        && same(&host.subnqn, &target.subnqn)
+        && (host.cntlid == 0 || target.cntlid == 0 || host.cntlid == target.cntlid)
+}
+
+/// Short name of a connection in messages.
+pub fn ends(connection: &Connection) -> String {
+    let known = |address: &str| {
+        if address.is_empty() {
+            "?".to_owned()
+        } else {
+            canonical(address)
+        }
+    };
+    format!(
+        "{}-{}/{}",
+        known(&connection.local),
+        known(&connection.remote),
+        connection.qid
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(local: &str, remote: &str, qid: u16) -> Connection {
+        Connection {
+            local: local.into(),
+            remote: remote.into(),
+            qid,
+            ..Connection::default()
+        }
+    }
+
+    #[test]
+    fn addresses_are_compared_in_one_writing() {
+        let host = connection("[::ffff:10.0.0.1]:41000", "[fd00:0:0::2]:4420", 1);
+        let target = connection("[fd00::2]:4420", "10.0.0.1:41000", 1);
+        assert!(strong(&host, &target));
+        assert!(!strong(
+            &host,
+            &connection("[fd00::2]:4420", "10.0.0.1:41001", 1)
+        ));
+        assert!(!strong(&connection("", "", 1), &connection("", "", 1)));
+    }
+
+    #[test]
+    fn names_that_are_known_must_agree() {
+        let host = Connection {
+            hostnqn: "nqn.a".into(),
+            cntlid: 3,
+            ..connection("10.0.0.1:1", "10.0.0.2:4420", 2)
+        };
+        let other = connection("192.168.0.2:4420", "192.168.0.9:77", 2);
+        assert!(weak(&host, &other));
+        assert!(weak(
+            &host,
+            &Connection {
+                cntlid: 3,
+                ..other.clone()
+            }
+        ));
+        assert!(!weak(
+            &host,
+            &Connection {
+                cntlid: 4,
+                ..other.clone()
+            }
+        ));
+        assert!(!weak(
+            &host,
+            &Connection {
+                hostnqn: "nqn.b".into(),
+                ..other.clone()
+            }
+        ));
+        assert!(!weak(&host, &Connection { qid: 1, ..other }));
+    }
+}

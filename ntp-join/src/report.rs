@@ -1,0 +1,285 @@
+//! What is said on standard error at the end.
+
+use crate::joiner::{ClockReport, Joiner, cause};
+use crate::names::ends;
+use ntp_record::header::{Header, Role};
+
+/// Causes in words: (cause, text).
+const WORDS: &[(&str, &str)] = &[
+    (
+        cause::NO_CONNECTION,
+        "on a connection that the other side did not record",
+    ),
+    (
+        cause::TARGET_NOT_RECORDING,
+        "while the target was not recording",
+    ),
+    (
+        cause::HOST_NOT_RECORDING,
+        "while the host was not recording",
+    ),
+    (cause::NOT_IN_TARGET, "missing in the target's recording"),
+    (cause::NOT_IN_HOST, "missing in the host's recording"),
+    (
+        cause::AMBIGUOUS,
+        "ambiguous: more than one partner was possible",
+    ),
+    (cause::CONTRADICTS, "out of order under the clock estimate"),
+    (
+        cause::AMBIGUOUS_CLOCK,
+        "without a known difference of the clocks",
+    ),
+    (cause::NOT_SAMPLED, "not in the other side's sample"),
+    (cause::OTHER_SALT, "sampled with another salt"),
+    (
+        cause::ADMIN,
+        "admin commands that the other side did not record",
+    ),
+    (
+        cause::WINDOW,
+        "dropped for memory before the clocks were known",
+    ),
+    (
+        cause::NO_TIMES,
+        "without the points that place them in time",
+    ),
+];
+
+/// Connections named on each side when nothing matched.
+const SHOWN: usize = 3;
+
+/// Summary, clocks, causes, and why nothing matched when nothing did.
+pub fn lines(joiner: &Joiner) -> Vec<String> {
+    let totals = joiner.totals();
+    let mut lines = Vec::new();
+    let plural = |count: u64, word: &str| format!("{count} {word}");
+    let mut summary = format!(
+        "{}, {} records; {} matched",
+        plural(totals.host, "host"),
+        plural(totals.target, "target"),
+        totals.matched
+    );
+    if totals.matched > 0 {
+        summary += &format!(
+            " ({} of the host's; {} of those inside both recordings)",
+            percent(totals.matched, totals.host),
+            percent(totals.matched, totals.host_inside)
+        );
+    }
+    lines.push(summary);
+    for clock in joiner.clocks().filter(|clock| clock.pairs > 0) {
+        lines.push(clock_line(clock));
+        lines.extend(wall_line(clock));
+    }
+    for (side, left) in [("host", &totals.host_left), ("target", &totals.target_left)] {
+        let parts: Vec<String> = WORDS
+            .iter()
+            .filter_map(|(cause, words)| {
+                let count = left.get(*cause).copied().filter(|count| *count > 0)?;
+                Some(format!("{count} {words}"))
+            })
+            .collect();
+        if !parts.is_empty() {
+            lines.push(format!("{side} records left out: {}", parts.join("; ")));
+        }
+    }
+    let weak = joiner.weak_pairs();
+    if weak > 0 {
+        lines.push(format!(
+            "{weak} connections were matched by queue, names and commands, not by address (a NAT between host and target?)"
+        ));
+    }
+    lines.extend(sampling_line(joiner));
+    if totals.matched == 0 {
+        lines.push(why_nothing(joiner));
+    }
+    lines
+}
+
+/// A share that is 100 % only when it is all.
+fn percent(part: u64, all: u64) -> String {
+    if part == all {
+        return "100 %".into();
+    }
+    let share = part as f64 / all.max(1) as f64 * 100.0;
+    // Rounded down: 99.99 % is not all.
+    format!("{:.2} %", (share * 100.0).floor() / 100.0)
+}
+
+fn clock_line(clock: &ClockReport) -> String {
+    let ClockReport { host, target, .. } = clock;
+    let (Some((begin, offset)), Some((end, last))) = (clock.first, clock.last) else {
+        return format!("clock of {target}: not known against {host}");
+    };
+    if clock.same && clock.widest == 0 && offset == 0 && last == 0 {
+        return format!("clock of {target}: the same as that of {host} (one boot of one machine)");
+    }
+    let mean = clock.bounds / u128::from(clock.pairs.max(1));
+    let time = (end - begin) as f64;
+    let drift = if time >= 1e9 {
+        format!(", drift {:+.1} ppm", (last - offset) as f64 / time * 1e6)
+    } else {
+        String::new()
+    };
+    format!(
+        "clock of {target} against {host}: {:+.6} s, give or take {:.2} us (at most {:.2} us){drift}",
+        offset as f64 / 1e9,
+        mean as f64 / 1e3,
+        clock.widest as f64 / 1e3
+    )
+}
+
+fn wall_line(clock: &ClockReport) -> Option<String> {
+    let off = clock
+        .off_wall
+        .filter(|off| off.unsigned_abs() > 1_000_000_000)?;
+    Some(format!(
+        "the wall clocks of {} and {} differ by {:.1} s, by the commands",
+        clock.target,
+        clock.host,
+        off as f64 / 1e9
+    ))
+}
+
+fn sampling_line(joiner: &Joiner) -> Option<String> {
+    let coarsest = joiner.headers().map(|header| header.sampling).max()?;
+    let finest = joiner.headers().map(|header| header.sampling).min()?;
+    (coarsest != finest).then(|| {
+        format!(
+            "the recordings sampled one command in {finest} and one in {coarsest}: only those of one in {coarsest} can be joined"
+        )
+    })
+}
+
+/// The most likely reason, in one sentence with the facts.
+fn why_nothing(joiner: &Joiner) -> String {
+    let of = |role: Role| joiner.headers().filter(move |header| header.role == role);
+    let (hosts, targets) = (of(Role::Host).count(), of(Role::Target).count());
+    match (hosts, targets) {
+        (0, 0) => return "nothing to join: no recording among the inputs".into(),
+        (1, 0) | (0, 1) => {
+            return "nothing to join: only one recording: give it to ntp-stages directly, or name the other side's too".into();
+        }
+        (_, 0) => return same_role("host", "target", of(Role::Host)),
+        (0, _) => return same_role("target", "host", of(Role::Target)),
+        _ => {}
+    }
+    let totals = joiner.totals();
+    if totals.host == 0 || totals.target == 0 {
+        let (side, count) = if totals.host == 0 {
+            ("host", totals.target)
+        } else {
+            ("target", totals.host)
+        };
+        return format!(
+            "nothing matched: the {side} recording holds no command, the other {count}: was it recording while commands ran?"
+        );
+    }
+    let salts: Vec<u32> = joiner.headers().map(|header| header.salt).collect();
+    if totals.host_left.get(cause::OTHER_SALT) == Some(&totals.host) {
+        return format!(
+            "nothing matched: different sampling salts ({salts:?}): record both sides with the same"
+        );
+    }
+    if totals
+        .host_left
+        .get(cause::NO_CONNECTION)
+        .is_some_and(|left| *left == totals.host)
+    {
+        return format!(
+            "nothing matched: other connections: host has {}; target has {}",
+            joiner.connections(Role::Host, SHOWN),
+            joiner.connections(Role::Target, SHOWN)
+        );
+    }
+    if let Some(text) = no_overlap(joiner) {
+        return text;
+    }
+    if let Some(clock) = joiner.clocks().find(|clock| clock.failed.is_some()) {
+        let failed = clock.failed.as_deref().unwrap_or_default();
+        return format!(
+            "nothing matched between {} and {}: {failed}: record longer, or more of the commands (a smaller -s on both sides)",
+            clock.host, clock.target
+        );
+    }
+    "nothing matched: the two sides recorded different commands: see the causes above".into()
+}
+
+fn same_role<'a>(role: &str, other: &str, headers: impl Iterator<Item = &'a Header>) -> String {
+    let machines: Vec<&str> = headers.map(|header| header.machine.as_str()).collect();
+    format!(
+        "nothing to join: all recordings are of a {role} ({}): name one of a {other} too",
+        machines.join(", ")
+    )
+}
+
+/// Said when the wall clocks leave no common time.
+fn no_overlap(joiner: &Joiner) -> Option<String> {
+    let (host, target) = (
+        joiner.wall_time(Role::Host)?,
+        joiner.wall_time(Role::Target)?,
+    );
+    let gap = |first: (i64, i64), second: (i64, i64)| second.0.saturating_sub(first.1);
+    let apart = gap(host, target).max(gap(target, host));
+    (apart > 0).then(|| {
+        let (early, late) = if gap(host, target) > 0 { ("host", "target") } else { ("target", "host") };
+        format!(
+            "nothing matched: by their wall clocks, the {early} recording ended {:.1} s before the {late} recording began",
+            apart as f64 / 1e9
+        )
+    })
+}
+
+impl Joiner {
+    /// Headers of all recordings.
+    pub fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.recordings.iter().map(|recording| &recording.header)
+    }
+
+    /// Host connections whose partner was found by other things than addresses.
+    pub fn weak_pairs(&self) -> usize {
+        (self.conns.iter())
+            .filter(|conn| conn.role == Role::Host && conn.weak && conn.matched > 0)
+            .count()
+    }
+
+    /// The first connections of a side in words.
+    fn connections(&self, role: Role, shown: usize) -> String {
+        let all: Vec<String> = (self.conns.iter())
+            .filter(|conn| conn.role == role)
+            .map(|conn| ends(&conn.info))
+            .collect();
+        let more = all.len().saturating_sub(shown);
+        let mut text = all
+            .iter()
+            .take(shown)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        if all.is_empty() {
+            text = "none".into();
+        }
+        if more > 0 {
+            text += &format!(" and {more} more");
+        }
+        text
+    }
+
+    /// First and last moment of a side's recordings by the wall clock, ns.
+    fn wall_time(&self, role: Role) -> Option<(i64, i64)> {
+        let of = || {
+            (self.recordings.iter()).filter(move |recording| {
+                recording.header.role == role && recording.header.wall_minus_mono_ns != 0
+            })
+        };
+        let wall = |recording: &crate::names::Recording, at: i64| {
+            at.saturating_add(recording.header.wall_minus_mono_ns)
+        };
+        Some((
+            of().map(|recording| wall(recording, recording.start))
+                .min()?,
+            of().map(|recording| wall(recording, recording.seen))
+                .max()?,
+        ))
+    }
+}

@@ -1,0 +1,89 @@
+//! Reads all inputs in common order, joins, writes.
+
+use crate::joiner::{Joiner, Options};
+use crate::report;
+use anyhow::Result;
+use ntp_record::stream::{Format, Item};
+use ntp_record::tool::{self, Commit, OutFile, Status};
+use ntp_record::{Reader, Writer};
+
+/// What to join.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Recordings; `-` is standard input.
+    pub files: Vec<String>,
+    /// Output; standard output when absent.
+    pub output: Option<String>,
+    /// Encoding of the output.
+    pub format: Format,
+    /// How.
+    pub options: Options,
+}
+
+/// Name in messages.
+const TOOL: &str = "ntp-join";
+
+/// Joins the files and tells on standard error what became of every record.
+///
+/// # Errors
+/// When an input cannot be read or is no recording, or the output cannot be
+/// written. Damaged input is read in part and ends with [`Status::Missing`].
+pub fn run(job: &Job) -> Result<Status> {
+    tool::at_most_one_stdin(&job.files)?;
+    let mut readers = Vec::new();
+    for file in &job.files {
+        readers.push(Reader::open(file)?);
+    }
+    let out = OutFile::create(job.output.as_deref(), Commit::AtEnd, job.format)?;
+    let mut writer = Writer::new(out, job.format);
+    let mut joiner = Joiner::new(readers.len(), job.options);
+    let mut damaged = false;
+    while let Some(number) = joiner.next_input() {
+        let reader = &mut readers[number];
+        let name = reader.name().to_owned();
+        match reader.next()? {
+            Some(item) => {
+                match &item {
+                    Item::Damage(damage) => {
+                        damaged = true;
+                        tool::warn(TOOL, format_args!("{name}: {damage}"));
+                    }
+                    Item::JoinHeader(_) => anyhow::bail!(
+                        "{name}: is joined already: give it to ntp-stages, or name the recordings it was made of"
+                    ),
+                    _ => {}
+                }
+                joiner.push(number, &item);
+                if matches!(item, Item::Records(_)) {
+                    joiner.advance(&mut writer)?;
+                }
+            }
+            None => {
+                joiner.end_input(number);
+                joiner.advance(&mut writer)?;
+            }
+        }
+    }
+    joiner.finish(&mut writer)?;
+    for reader in readers.iter().filter(|reader| !reader.ended_cleanly()) {
+        tool::warn(
+            TOOL,
+            format_args!(
+                "{}: cut off: it has no totals, so what was lost while recording is not known",
+                reader.name()
+            ),
+        );
+    }
+    let matched = joiner.totals().matched;
+    if matched > 0 || joiner.both_sides() {
+        writer.into_inner().finish()?;
+    }
+    for line in report::lines(&joiner) {
+        tool::warn(TOOL, line);
+    }
+    Ok(if matched == 0 || damaged {
+        Status::Missing
+    } else {
+        Status::Done
+    })
+}

@@ -1,0 +1,307 @@
+//! Target records of one connection that wait for their host record.
+
+use hashbrown::HashTable;
+use ntp_record::record::Record;
+
+/// What identifies a command on a connection, as far as the wire tells.
+#[inline]
+pub fn same_key(a: &Record, b: &Record) -> bool {
+    a.slba == b.slba
+        && a.cid == b.cid
+        && a.opcode == b.opcode
+        && a.nsid == b.nsid
+        && a.length == b.length
+}
+
+/// Hash of that key: one wide multiplication, every bit in.
+#[inline]
+pub fn key_hash(r: &Record) -> u64 {
+    let rest = u64::from(r.nsid) << 32 | u64::from(r.cid) << 16 | u64::from(r.length);
+    let a = r.slba ^ 0x9E37_79B9_7F4A_7C15 ^ u64::from(r.opcode) << 56;
+    let b = rest ^ 0xD1B5_4A32_D192_ED03;
+    let wide = u128::from(a).wrapping_mul(u128::from(b | 1));
+    let once = wide as u64 ^ (wide >> 64) as u64;
+    let wide = u128::from(once ^ rest).wrapping_mul(0xA076_1D64_78BD_642F);
+    wide as u64 ^ (wide >> 64) as u64
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// Why a waiting record was passed over; decides the cause when it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// Nobody looked at it twice.
+    #[default]
+    Untouched,
+    /// More than one pair was possible.
+    Ambiguous,
+    /// Overlapped with a host record in time, but not in order.
+    Contradicts,
+}
+
+struct Slot {
+    record: Record,
+    hash: u64,
+    /// Next older slot with the same key.
+    same: u32,
+    /// Neighbours in order of reading; `newer` chains the free slots.
+    older: u32,
+    newer: u32,
+    mark: Mark,
+}
+
+/// Records in order of reading, found by key.
+pub struct Store {
+    slots: Vec<Slot>,
+    newest_of_key: HashTable<u32>,
+    free: u32,
+    oldest: u32,
+    newest: u32,
+    len: usize,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store {
+            slots: Vec::new(),
+            newest_of_key: HashTable::new(),
+            free: NONE,
+            oldest: NONE,
+            newest: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl Store {
+    /// Records waiting.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, record: &Record) {
+        let hash = key_hash(record);
+        let mut slot = Slot {
+            record: *record,
+            hash,
+            same: NONE,
+            older: self.newest,
+            newer: NONE,
+            mark: Mark::Untouched,
+        };
+        let at = if self.free == NONE {
+            self.slots.len() as u32
+        } else {
+            self.free
+        };
+        let slots = &self.slots;
+        match self.newest_of_key.find_mut(hash, |other| {
+            same_key(&slots[*other as usize].record, record)
+        }) {
+            Some(head) => {
+                slot.same = *head;
+                *head = at;
+            }
+            None => {
+                self.newest_of_key
+                    .insert_unique(hash, at, |other| slots[*other as usize].hash);
+            }
+        }
+        if self.newest == NONE {
+            self.oldest = at;
+        } else {
+            self.slots[self.newest as usize].newer = at;
+        }
+        self.newest = at;
+        if self.free == NONE {
+            self.slots.push(slot);
+        } else {
+            let old = std::mem::replace(&mut self.slots[at as usize], slot);
+            self.free = old.newer;
+        }
+        self.len += 1;
+    }
+
+    /// Slots whose record has the key of `record`, newest first.
+    #[inline]
+    pub fn candidates(&self, record: &Record) -> Candidates<'_> {
+        let head = self
+            .newest_of_key
+            .find(key_hash(record), |other| {
+                same_key(&self.slots[*other as usize].record, record)
+            })
+            .map_or(NONE, |head| *head);
+        Candidates {
+            slots: &self.slots,
+            at: head,
+        }
+    }
+
+    /// The record in a slot given by [`Store::candidates`].
+    #[inline]
+    pub fn get(&self, slot: u32) -> &Record {
+        &self.slots[slot as usize].record
+    }
+
+    /// Marks a record in a slot given by [`Store::candidates`].
+    pub fn mark(&mut self, slot: u32, mark: Mark) {
+        let old = &mut self.slots[slot as usize].mark;
+        if *old != Mark::Ambiguous {
+            *old = mark;
+        }
+    }
+
+    /// The record that was read first.
+    pub fn oldest(&self) -> Option<&Record> {
+        (self.oldest != NONE).then(|| &self.slots[self.oldest as usize].record)
+    }
+
+    /// Takes the record that was read first.
+    pub fn pop_oldest(&mut self) -> Option<(Record, Mark)> {
+        (self.oldest != NONE).then(|| self.remove(self.oldest))
+    }
+
+    /// Every record, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+        let mut at = self.oldest;
+        std::iter::from_fn(move || {
+            (at != NONE).then(|| {
+                let slot = &self.slots[at as usize];
+                at = slot.newer;
+                &slot.record
+            })
+        })
+    }
+
+    /// Takes the record in a slot given by [`Store::candidates`].
+    pub fn remove(&mut self, at: u32) -> (Record, Mark) {
+        let Slot {
+            record,
+            hash,
+            same,
+            older,
+            newer,
+            mark,
+        } = self.slots[at as usize];
+        // Out of the chain of its key.
+        let slots = &mut self.slots;
+        if let Ok(mut head) = self.newest_of_key.find_entry(hash, |other| {
+            same_key(&slots[*other as usize].record, &record)
+        }) {
+            if *head.get() != at {
+                let mut near = *head.get();
+                while near != NONE && slots[near as usize].same != at {
+                    near = slots[near as usize].same;
+                }
+                if near != NONE {
+                    slots[near as usize].same = same;
+                }
+            } else if same == NONE {
+                head.remove();
+            } else {
+                *head.get_mut() = same;
+            }
+        }
+        // Out of the order of reading.
+        match older {
+            NONE => self.oldest = newer,
+            older => slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => slots[newer as usize].older = older,
+        }
+        slots[at as usize].newer = self.free;
+        self.free = at;
+        self.len -= 1;
+        if self.len == 0 && self.slots.len() > SHRINK {
+            *self = Store::default();
+        }
+        (record, mark)
+    }
+}
+
+/// An empty store with more slots than this gives its memory back.
+const SHRINK: usize = 4096;
+
+/// See [`Store::candidates`].
+pub struct Candidates<'a> {
+    slots: &'a [Slot],
+    at: u32,
+}
+
+impl<'a> Iterator for Candidates<'a> {
+    type Item = (u32, &'a Record);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.at;
+        (at != NONE).then(|| {
+            let slot = &self.slots[at as usize];
+            self.at = slot.same;
+            (at, &slot.record)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    fn record(cid: u16, mark: u64) -> Record {
+        let mut record = Record {
+            cid,
+            ..Record::default()
+        };
+        record.at[0] = mark;
+        record
+    }
+
+    /// Against a plain list: same contents, same order, same candidates.
+    #[test]
+    fn behaves_like_a_list() {
+        let (mut store, mut list) = (Store::default(), VecDeque::new());
+        let mut seed = 1u64;
+        for step in 0..20_000u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let cid = (seed >> 40) as u16 % 37;
+            match seed >> 60 {
+                0..=8 => {
+                    store.push(&record(cid, step));
+                    list.push_back(record(cid, step));
+                }
+                9 => assert_eq!(
+                    store.pop_oldest().map(|(record, _)| record),
+                    list.pop_front()
+                ),
+                _ => {
+                    let found: Vec<_> = store
+                        .candidates(&record(cid, 0))
+                        .map(|(slot, r)| (slot, *r))
+                        .collect();
+                    let expected: Vec<_> = list
+                        .iter()
+                        .rev()
+                        .filter(|r| r.cid == cid)
+                        .copied()
+                        .collect();
+                    assert_eq!(found.iter().map(|(_, r)| *r).collect::<Vec<_>>(), expected);
+                    if let Some((slot, r)) = found.get(found.len() / 2) {
+                        assert_eq!(store.remove(*slot).0, *r);
+                        list.retain(|other| other != r);
+                    }
+                }
+            }
+            assert_eq!(store.len(), list.len());
+        }
+        assert!(store.iter().eq(list.iter()));
+    }
+}
