@@ -222,7 +222,7 @@ impl BinaryReader {
                 return Err(Error::NewerMajor {
                     name,
                     offset,
-                    major: head.major,
+                    major: head.major.into(),
                     known: MAJOR,
                 });
             }

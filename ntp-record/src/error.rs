@@ -21,7 +21,7 @@ pub enum Error {
         name: String,
     },
     /// No byte at all.
-    #[error("{name}: empty: nothing was recorded; see what ntp-capture said on its standard error")]
+    #[error("{name}: empty: nothing was recorded, or a filter let nothing through")]
     Empty {
         /// File, or `standard input`.
         name: String,
@@ -47,7 +47,7 @@ pub enum Error {
         /// Where the chunk begins.
         offset: u64,
         /// Version found.
-        major: u8,
+        major: u32,
         /// Newest version this build reads.
         known: u8,
     },
@@ -72,4 +72,17 @@ pub fn tidy(cause: &io::Error) -> String {
         }
         _ => text,
     }
+}
+
+/// The first bytes of an input, for a message.
+pub(crate) fn quote(begins: &[u8]) -> String {
+    let text: String = begins
+        .iter()
+        .take(8)
+        .map(|byte| match byte {
+            b' '..=b'~' => char::from(*byte).to_string(),
+            _ => byte.escape_ascii().to_string(),
+        })
+        .collect();
+    format!("`{text}`")
 }

@@ -69,8 +69,10 @@ pub struct Header {
     /// Version of the tool that recorded.
     pub version: String,
     /// CLOCK_MONOTONIC when the recording began, ns.
+    #[serde(with = "crate::num::big")]
     pub start_ns: u64,
     /// Wall clock (ns since 1970) minus CLOCK_MONOTONIC at that moment.
+    #[serde(with = "crate::num::big")]
     pub wall_minus_mono_ns: i64,
     /// Every hook: how it was attached, or what replaced it.
     #[serde(default)]
@@ -78,6 +80,15 @@ pub struct Header {
     /// Points no hook of this recording can give, with the reason.
     #[serde(default)]
     pub missing: BTreeMap<String, String>,
+}
+
+impl Header {
+    /// Whether this stands for a header that was filtered out of an NDJSON
+    /// stream: role, transport, stack, sampling and machine come from the
+    /// commands' lines, all else is unknown (empty, 0).
+    pub fn is_rebuilt(&self) -> bool {
+        self.version.is_empty()
+    }
 }
 
 /// What became of one hook.
@@ -120,7 +131,7 @@ pub struct Connection {
     #[serde(default)]
     pub subnqn: String,
     /// Monotonic time of the first command seen on it, ns.
-    #[serde(default)]
+    #[serde(default, with = "crate::num::big")]
     pub since_ns: u64,
 }
 
@@ -155,6 +166,7 @@ pub struct Count {
     #[serde(default)]
     pub admin: bool,
     /// Commands.
+    #[serde(with = "crate::num::big")]
     pub commands: u64,
 }
 
@@ -162,6 +174,7 @@ pub struct Count {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Monotonic time of the reading, ns.
+    #[serde(with = "crate::num::big")]
     pub at_ns: u64,
     /// One entry a group.
     pub groups: Vec<Count>,
@@ -171,19 +184,25 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// CLOCK_MONOTONIC when the recording ended, ns.
+    #[serde(with = "crate::num::big")]
     pub end_ns: u64,
     /// Commands seen, sampled or not, that pass the filters.
+    #[serde(with = "crate::num::big")]
     pub seen: u64,
     /// Commands chosen by the sampling hash.
+    #[serde(with = "crate::num::big")]
     pub sampled: u64,
     /// Records written.
+    #[serde(with = "crate::num::big")]
     pub written: u64,
     /// Sampled commands not written, per cause; a cause that did not occur is 0, not absent.
+    #[serde(with = "crate::num::map")]
     pub lost: BTreeMap<String, u64>,
     /// Sampled commands still in flight when the recording ended.
+    #[serde(with = "crate::num::big")]
     pub unfinished: u64,
     /// Points that could not be taken, per cause.
-    #[serde(default)]
+    #[serde(default, with = "crate::num::map")]
     pub misses: BTreeMap<String, u64>,
     /// Counters of all commands at the end.
     #[serde(default)]

@@ -2,9 +2,10 @@
 
 use crate::binary::{self, BinaryReader, MAGIC, SNIFF};
 use crate::bytes::Bytes;
-use crate::error::Error;
+use crate::error::{Error, quote};
+use crate::header::Header;
 use crate::ndjson::NdjsonReader;
-use crate::stream::{Format, Item};
+use crate::stream::{Format, Item, JoinHeader};
 use memmap2::Mmap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,7 +26,7 @@ pub struct Reader {
 enum Body {
     Unknown,
     Binary(BinaryReader),
-    Ndjson(NdjsonReader),
+    Ndjson(Box<NdjsonReader>),
 }
 
 impl Reader {
@@ -119,9 +120,12 @@ impl Reader {
             Body::Ndjson(body) => body.next(&mut self.bytes)?,
         };
         match &item {
-            Some(Item::Header(_) | Item::JoinHeader(_)) => {
+            Some(
+                Item::Header(Header { version, .. }) | Item::JoinHeader(JoinHeader { version, .. }),
+            ) => {
                 self.unclosed += u64::from(self.open);
-                self.open = true;
+                // Totals of a rebuilt header went the way of the header: that is no cut.
+                self.open = !version.is_empty();
             }
             Some(Item::Totals(_) | Item::JoinTotals(_)) => self.open = false,
             Some(Item::Damage(damage)) => self.damaged_bytes += damage.bytes,
@@ -151,7 +155,8 @@ impl Reader {
         if !matches!(self.body, Body::Unknown) {
             return Ok(());
         }
-        self.bytes.want(MAGIC.len())?;
+        // As much as a message quotes; the shortest stream is longer.
+        self.bytes.want(8)?;
         let begin = self.bytes.peek();
         if begin.is_empty() && self.bytes.offset() == 0 {
             return Err(Error::Empty {
@@ -166,16 +171,16 @@ impl Reader {
             .find(|byte| !byte.is_ascii_whitespace())
             .is_none_or(|byte| *byte == b'{')
         {
-            Body::Ndjson(NdjsonReader::default())
+            Body::Ndjson(Box::default())
         } else {
             // The first chunk may be damaged: look for another before giving up.
             self.bytes.want(SNIFF)?;
             let begin = self.bytes.peek();
             if !binary::has_head(&begin[..begin.len().min(SNIFF)]) {
-                let begins = begin[..begin.len().min(8)].escape_ascii().to_string();
+                let begins = quote(begin);
                 return Err(Error::NotARecording {
                     name: self.name().into(),
-                    begins: format!("`{begins}`"),
+                    begins,
                 });
             }
             Body::Binary(BinaryReader::default())

@@ -28,19 +28,25 @@ const _: () = assert!(size_of::<Joined>() == 368);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JoinTotals {
     /// Host records read.
+    #[serde(with = "crate::num::big")]
     pub host: u64,
     /// Target records read.
+    #[serde(with = "crate::num::big")]
     pub target: u64,
     /// Pairs written.
+    #[serde(with = "crate::num::big")]
     pub matched: u64,
     /// Host records that began and ended while a target of theirs was recording.
+    #[serde(with = "crate::num::big")]
     pub host_inside: u64,
     /// Host records left out, per cause.
+    #[serde(with = "crate::num::map")]
     pub host_left: BTreeMap<String, u64>,
     /// Target records left out, per cause.
+    #[serde(with = "crate::num::map")]
     pub target_left: BTreeMap<String, u64>,
     /// Bytes of damaged or cut-off input.
-    #[serde(default)]
+    #[serde(default, with = "crate::num::big")]
     pub damaged_bytes: u64,
     /// Totals of the recordings joined, in the order of the files.
     #[serde(default)]

@@ -217,8 +217,8 @@ pub struct Stage {
     pub title: String,
     /// Mean over all commands of the group, ns: the stages add up to the mean latency.
     pub per_command_ns: f64,
-    /// Part of the end-to-end time.
-    pub share: f64,
+    /// Part of the end-to-end time of the group.
+    pub share: Option<f64>,
     /// Mean number of commands in the stage.
     pub l: Option<f64>,
     /// Over the commands that have the stage.
@@ -421,7 +421,7 @@ mod tests {
             stage: "network".into(),
             title: "network (TCP/IP, NICs, wire)".into(),
             per_command_ns: 0.1,
-            share: 0.25,
+            share: Some(0.25),
             l: None,
             time,
         });

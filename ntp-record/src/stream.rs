@@ -48,6 +48,14 @@ pub struct JoinHeader {
     pub targets: Vec<Header>,
 }
 
+impl JoinHeader {
+    /// Whether this stands for a header that was filtered out of an NDJSON
+    /// stream; see [`Header::is_rebuilt`].
+    pub fn is_rebuilt(&self) -> bool {
+        self.version.is_empty()
+    }
+}
+
 /// A part of the input that was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
