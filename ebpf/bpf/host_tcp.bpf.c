@@ -43,13 +43,18 @@ struct nvme_request {
 
 struct nvme_tcp_queue;
 
+/* the same since 5.0; relocation wants a field of an enum type to be of that enum here too */
+enum nvme_tcp_send_state {
+	SEND_DATA = 2,
+};
+
 struct nvme_tcp_request {
 	struct nvme_request req;
 	struct nvme_tcp_queue *queue;
 	u32 data_len;
 	u32 pdu_len;
 	unsigned long data_sent;
-	int state;
+	enum nvme_tcp_send_state state;
 } CORE;
 
 struct nvme_tcp_queue {
@@ -58,9 +63,6 @@ struct nvme_tcp_queue {
 	int pdu_offset;
 	struct nvme_tcp_request *request;
 } CORE;
-
-/* enum nvme_tcp_send_state, the same since 5.0 */
-#define SEND_DATA 2
 
 /* blk_mq_rq_to_pdu() and blk_mq_rq_from_pdu(): the driver's part follows the request */
 INLINE struct nvme_tcp_request *to_tcp(struct request *rq)
@@ -86,7 +88,9 @@ struct {
 
 INLINE u32 started_index(u64 rq)
 {
-	return (u32)(rq >> 6 ^ rq >> 18) & (STARTED - 1);
+	u32 k = low_half(rq);
+
+	return (k >> 6 ^ k >> 18) & (STARTED - 1);
 }
 
 INLINE void on_h_io_start(struct request *rq)
@@ -105,9 +109,12 @@ INLINE void device_name(struct device *d, struct request *rq, struct request_que
 	struct gendisk *disk = request_disk(rq), *top = NULL;
 	struct ntp_name *n;
 
-	n = name_reserve(NTP_NAME_DEVICE, d->id, now);
-	if (!n)
+	n = name_reserve();
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
 		return;
+	}
+	name_init(n, NTP_NAME_DEVICE, d->id, now);
 	if (HAS(struct nvme_ns_head, disk))
 		top = READ(head, disk);
 	n->nsid = nsid;
@@ -159,10 +166,13 @@ INLINE void connection_name(struct queue *q, struct request *rq, bool admin, u64
 	struct nvmf_ctrl_options *opts = READ(ctrl, opts);
 	struct nvmf_host *host = READ(opts, host);
 	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
-	struct ntp_name *n = name_reserve(NTP_NAME_CONNECTION, q->conn, now);
+	struct ntp_name *n = name_reserve();
 
-	if (!n)
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
 		return;
+	}
+	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
 	name_addresses(n, (struct sock *)q->sk);
 	n->qid = admin ? 0 : READ(hctx, queue_num) + 1;
 	n->instance = READ(ctrl, instance);

@@ -54,13 +54,22 @@ struct nvmet_req {
 
 struct nvmet_tcp_queue;
 
+/* the same since 5.0; relocation wants a field of an enum type to be of that enum here too */
+enum nvmet_tcp_send_state {
+	SEND_DATA_PDU,
+	SEND_DATA,
+	SEND_R2T,
+	SEND_DDGST,
+	SEND_RESPONSE,
+};
+
 struct nvmet_tcp_cmd {
 	struct nvmet_tcp_queue *queue;
 	struct nvmet_req req;
 	u32 rbytes_done;
 	u32 wbytes_done;
 	u32 offset;
-	int state;
+	enum nvmet_tcp_send_state state;
 } CORE;
 
 struct nvmet_tcp_queue {
@@ -69,15 +78,6 @@ struct nvmet_tcp_queue {
 	int offset;
 	bool hdr_digest;
 } CORE;
-
-/* enum nvmet_tcp_send_state, the same since 5.0 */
-enum {
-	SEND_DATA_PDU,
-	SEND_DATA,
-	SEND_R2T,
-	SEND_DDGST,
-	SEND_RESPONSE,
-};
 
 INLINE struct nvmet_tcp_cmd *to_tcp(struct nvmet_req *req)
 {
@@ -127,12 +127,15 @@ ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu)
 
 INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
 {
-	struct ntp_name *n = name_reserve(NTP_NAME_CONNECTION, q->conn, now);
 	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
 	struct nvmet_subsys *subsys = READ(ctrl, subsys);
+	struct ntp_name *n = name_reserve();
 
-	if (!n)
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
 		return;
+	}
+	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
 	name_addresses(n, (struct sock *)q->sk);
 	n->qid = READ(sq, qid);
 	n->cntlid = READ(ctrl, cntlid);
@@ -144,11 +147,14 @@ INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
 
 INLINE void device_name(struct device *d, struct nvmet_ns *ns, u64 now)
 {
-	struct ntp_name *n = name_reserve(NTP_NAME_DEVICE, d->id, now);
 	struct nvmet_subsys *subsys = READ(ns, subsys);
+	struct ntp_name *n = name_reserve();
 
-	if (!n)
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
 		return;
+	}
+	name_init(n, NTP_NAME_DEVICE, d->id, now);
 	n->nsid = READ(ns, nsid);
 	bpf_probe_read_kernel_str(n->name, sizeof(n->name), READ(ns, device_path));
 	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(subsys, subsysnqn));

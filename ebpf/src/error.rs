@@ -89,7 +89,14 @@ fn last_words(log: &str) -> String {
             .iter()
             .any(|s| l.starts_with(s))
     });
-    line.map_or(String::new(), |l| format!(": {}", l.trim()))
+    match line.map(str::trim) {
+        None => String::new(),
+        // What relocation puts where a field has no counterpart (0xbad2310).
+        Some(l) if l.contains("195896080") => {
+            ": it reads a field that this kernel's BTF does not have".into()
+        }
+        Some(l) => format!(": {l}"),
+    }
 }
 
 /// An error and its causes in one line: aya's say little without them.
