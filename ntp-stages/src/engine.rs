@@ -1,0 +1,610 @@
+//! Commands in, rows out.
+
+use crate::clocks::Clocks;
+use crate::directory::Directory;
+use crate::group::{Checks, Offset};
+use crate::keys::By;
+use crate::littles_law::estimated_rate;
+use crate::plan::{Command, Plans};
+use crate::recordings::Recordings;
+use crate::report::{self, About, Rate};
+use crate::stats::{PERCENTILES, needed};
+use crate::table::{Intervals, Table};
+use crate::warnings::Warning;
+use ntp_record::row::{self, Key, Machine, RateIs, Report, Row, Span, View};
+use ntp_record::{Header, Item, Joined, Record, Role, Segment, Stack, Totals, Transport};
+use std::collections::BTreeMap;
+
+/// What to report.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keys of the groups.
+    pub by: By,
+    /// Length of an interval, ns; `None`: the whole recording only.
+    pub interval_ns: Option<u64>,
+    /// Groups at most; the rest of the commands share one.
+    pub max_groups: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            by: By::default(),
+            interval_ns: None,
+            max_groups: 1000,
+        }
+    }
+}
+
+/// Turns a stream into the rows of a report.
+///
+/// Memory is bounded: by groups (a few hundred KiB each), not by commands.
+///
+/// ```
+/// use ntp_stages::{Engine, Options};
+/// let mut engine = Engine::new(Options::default());
+/// // for each item of a Reader: engine.apply(&item);
+/// let rows = engine.finish();
+/// assert!(matches!(rows.last(), Some(ntp_record::row::Row::Totals(_))));
+/// ```
+#[derive(Debug)]
+pub struct Engine {
+    segment: Segment,
+    /// Commands each record of the segment stands for; 0: the stream does not say.
+    sampling: u32,
+    sampling_seen: Option<(u32, u32)>,
+    open: bool,
+    plans: Plans,
+    directory: Directory,
+    total: Table,
+    intervals: Option<Intervals>,
+    checks: Checks,
+    clocks: Clocks,
+    recordings: Recordings,
+    report: Report,
+    missing: BTreeMap<(bool, String), String>,
+    books: row::Totals,
+    reported: bool,
+    ready: Vec<Row>,
+}
+
+impl Engine {
+    /// A report without commands so far.
+    pub fn new(options: Options) -> Self {
+        let Options {
+            by,
+            interval_ns,
+            max_groups,
+        } = options;
+        let intervals = interval_ns.map(Intervals::new);
+        Engine {
+            segment: Segment::default(),
+            sampling: 0,
+            sampling_seen: None,
+            open: false,
+            plans: Plans::default(),
+            report: Report {
+                by: by.names(),
+                interval_s: intervals.as_ref().map(Intervals::seconds),
+                ..Report::default()
+            },
+            directory: Directory::new(by, max_groups),
+            total: Table::default(),
+            intervals,
+            checks: Checks::default(),
+            clocks: Clocks::default(),
+            recordings: Recordings::default(),
+            missing: BTreeMap::new(),
+            books: row::Totals::default(),
+            reported: false,
+            ready: Vec::new(),
+        }
+    }
+
+    /// Takes in one item of a stream.
+    pub fn apply(&mut self, item: &Item<'_>) {
+        match item {
+            Item::Header(header) => {
+                self.close();
+                self.open_header(header);
+            }
+            Item::JoinHeader(join) => {
+                self.close();
+                for header in join.hosts.iter().chain(&join.targets) {
+                    self.machine(header);
+                }
+                let sampling = join
+                    .hosts
+                    .iter()
+                    .chain(&join.targets)
+                    .map(|header| header.sampling)
+                    .max();
+                self.sampled(sampling.unwrap_or(0));
+                self.begin(match join.hosts.as_slice() {
+                    [only] => Some(only.start_ns).filter(|start| *start != 0),
+                    _ => None,
+                });
+            }
+            Item::Connection(_) | Item::Device(_) => {
+                self.directory.forget_names();
+                self.clocks.forget_names();
+            }
+            Item::Records(records) => self.records(records),
+            Item::Joined(joined) => self.joined(joined),
+            Item::Counts(counts) => {
+                self.recordings.counts(counts);
+                self.tick(counts.at_ns);
+            }
+            Item::Totals(totals) => {
+                self.recordings.totals(totals);
+                self.add_totals(totals);
+                self.tick(totals.end_ns);
+                self.open = false;
+            }
+            Item::JoinTotals(totals) => {
+                self.books.host += totals.host;
+                self.books.target += totals.target;
+                self.books.matched = Some(self.books.matched.unwrap_or(0) + totals.matched);
+                self.books.host_inside =
+                    Some(self.books.host_inside.unwrap_or(0) + totals.host_inside);
+                add(&mut self.books.host_left, &totals.host_left);
+                add(&mut self.books.target_left, &totals.target_left);
+                self.books.damaged_bytes += totals.damaged_bytes;
+                totals
+                    .sources
+                    .iter()
+                    .for_each(|source| self.add_totals(source));
+                self.open = false;
+            }
+            Item::Damage(damage) => {
+                self.books.damaged += 1;
+                self.books.damaged_bytes += damage.bytes;
+            }
+        }
+        self.segment.apply(item);
+    }
+
+    fn open_header(&mut self, header: &Header) {
+        self.machine(header);
+        self.sampled(header.sampling);
+        self.recordings.header(header);
+        self.begin(Some(header.start_ns).filter(|start| *start != 0));
+    }
+
+    /// A segment begins.
+    fn begin(&mut self, base: Option<u64>) {
+        self.books.segments += 1;
+        self.open = true;
+        self.directory.forget_names();
+        self.clocks.forget_names();
+        if let Some(intervals) = &mut self.intervals {
+            intervals.begin(base);
+        }
+    }
+
+    /// A segment is over: with a header after it, or at the end.
+    fn close(&mut self) {
+        self.write_intervals(true);
+        self.recordings.close(&self.segment, self.directory.by());
+        if self.open {
+            self.books.cut_off += 1;
+            self.open = false;
+        }
+    }
+
+    fn sampled(&mut self, sampling: u32) {
+        self.sampling = sampling;
+        if sampling != 0 {
+            let (least, most) = self.sampling_seen.unwrap_or((sampling, sampling));
+            self.sampling_seen = Some((least.min(sampling), most.max(sampling)));
+            self.report.sampling = self.sampling_seen.map(|(_, most)| most);
+        }
+    }
+
+    fn machine(&mut self, header: &Header) {
+        let machine = Machine {
+            machine: header.machine.clone(),
+            kernel: header.kernel.clone(),
+            stack: match header.stack {
+                Stack::Linux => "linux",
+                Stack::Spdk => "spdk",
+            }
+            .to_owned(),
+            transport: match header.transport {
+                Transport::Tcp => "tcp",
+                Transport::Rdma => "rdma",
+            }
+            .to_owned(),
+            sampling: header.sampling,
+            filters: header.filters.clone(),
+        };
+        let on_host = header.role == Role::Host;
+        let machines = if on_host {
+            &mut self.report.hosts
+        } else {
+            &mut self.report.targets
+        };
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+        for (point, reason) in &header.missing {
+            self.missing
+                .entry((on_host, point.clone()))
+                .or_insert_with(|| reason.clone());
+        }
+    }
+
+    fn add_totals(&mut self, totals: &Totals) {
+        add(&mut self.books.lost, &totals.lost);
+        add(&mut self.books.misses, &totals.misses);
+        self.books.unfinished += totals.unfinished;
+    }
+
+    fn records(&mut self, records: &[Record]) {
+        // Without a header, points tell the sides apart only by what they mean: a record
+        // of a joined or headless stream comes from the host unless the header says otherwise.
+        let role = self.segment.role().unwrap_or(Role::Host);
+        match role {
+            Role::Host => self.books.host += records.len() as u64,
+            Role::Target => self.books.target += records.len() as u64,
+        }
+        let mut seen = Seen::default();
+        for record in records {
+            self.command(&Command::alone(record, role), None, &mut seen);
+        }
+        self.seen(seen);
+    }
+
+    fn joined(&mut self, joined: &[Joined]) {
+        let mut seen = Seen::default();
+        for joined in joined {
+            let offset = Offset::new(joined.offset_ns, joined.offset_bound_ns);
+            let command = Command::joined(&joined.host, &joined.target);
+            if let Some(begin) = self.command(&command, Some(offset), &mut seen) {
+                self.clocks.record(&self.segment, joined, begin, offset);
+            }
+        }
+        if self.segment.join_header.is_none() {
+            // No totals will come: what is here is all that is known.
+            self.books.matched = Some(self.books.matched.unwrap_or(0) + joined.len() as u64);
+        }
+        self.seen(seen);
+    }
+
+    fn seen(&mut self, seen: Seen) {
+        if let Some((view, first, last)) = seen.0 {
+            self.recordings.seen(view, first, last);
+        }
+        self.write_intervals(false);
+        if self.plans.full() {
+            self.settle();
+            self.plans.clear();
+        }
+    }
+
+    /// Takes in a command; gives back when it began.
+    #[inline]
+    fn command(
+        &mut self,
+        command: &Command<'_>,
+        offset: Option<Offset>,
+        seen: &mut Seen,
+    ) -> Option<u64> {
+        let plan_number = self.plans.find(command);
+        let plan = match self.plans.get(plan_number) {
+            Ok(plan) => plan,
+            Err(what) => {
+                *self.books.left_out.entry((*what).to_owned()).or_default() += 1;
+                return None;
+            }
+        };
+        let number = self.directory.find(&self.segment, command);
+        let (begin, end) = (command.at(plan.begin), command.at(plan.end));
+        seen.add(command.view(), begin, end);
+        let table = match &mut self.intervals {
+            None => &mut self.total,
+            Some(intervals) => match intervals.slice(end) {
+                Some(slice) => {
+                    slice.records += 1;
+                    &mut slice.table
+                }
+                None => {
+                    self.books.late += 1;
+                    &mut self.total
+                }
+            },
+        };
+        self.books.reported += 1;
+        table.get(number).record(
+            command,
+            plan_number,
+            plan,
+            offset,
+            self.sampling,
+            &mut self.checks,
+        );
+        Some(begin)
+    }
+
+    /// Tells that time passed, ns of the recording's clock: intervals may be over.
+    pub fn tick(&mut self, now_ns: u64) {
+        if let Some(intervals) = &mut self.intervals {
+            intervals.tick(now_ns);
+        }
+        self.write_intervals(false);
+    }
+
+    fn settle(&mut self) {
+        self.total.settle(&self.plans);
+        if let Some(intervals) = &mut self.intervals {
+            intervals
+                .open()
+                .for_each(|slice| slice.table.settle(&self.plans));
+        }
+    }
+
+    fn write_intervals(&mut self, all: bool) {
+        while let Some((span, mut slice)) = self
+            .intervals
+            .as_mut()
+            .and_then(|intervals| intervals.take(all))
+        {
+            slice.table.settle(&self.plans);
+            if !self.reported {
+                self.ready.push(Row::Report(self.report.clone()));
+                self.reported = true;
+            }
+            let mut groups: Vec<_> = slice.table.iter().collect();
+            groups.sort_by(|(a, _), (b, _)| self.order(*a).cmp(&self.order(*b)));
+            let mut rows = Vec::new();
+            for (number, group) in &groups {
+                let seconds = span.to_s - span.from_s;
+                let rate = self.estimated(group, Some(seconds));
+                rows.extend(report::rows(group, &self.about(*number, Some(span), rate)));
+            }
+            let groups = groups.len() as u64;
+            self.ready.append(&mut rows);
+            self.ready.push(Row::Interval(row::Interval {
+                interval: span,
+                groups,
+                records: slice.records,
+            }));
+            self.total.merge(&slice.table);
+        }
+    }
+
+    fn order(&self, number: u32) -> impl Ord + '_ {
+        let entry = self.directory.entry(number);
+        (entry.view, entry.values.is_none(), &entry.values)
+    }
+
+    fn about(&self, number: u32, interval: Option<Span>, rate: Rate) -> About<'_> {
+        let entry = self.directory.entry(number);
+        let values = entry.values.clone().unwrap_or_default();
+        About {
+            number,
+            interval,
+            view: entry.view,
+            key: Key(self.report.by.iter().cloned().zip(values).collect()),
+            other: entry.values.is_none(),
+            rate,
+            hosts: &self.report.hosts,
+            targets: &self.report.targets,
+            missing: &self.missing,
+        }
+    }
+
+    fn estimated(&self, group: &crate::group::Group, seconds: Option<f64>) -> Rate {
+        // Records that stand for nobody knows how many make no rate.
+        let known = seconds.filter(|_| self.sampling_seen.is_some() && group.standing_for > 0);
+        let per_second = known.and_then(|seconds| estimated_rate(group.standing_for, seconds));
+        Rate {
+            per_second,
+            bytes_per_second: known
+                .filter(|s| *s > 0.0)
+                .map(|seconds| group.bytes as f64 / seconds),
+            is: per_second.map(|_| RateIs::Estimated),
+            commands: None,
+            seconds,
+        }
+    }
+
+    fn rate(&self, number: u32, group: &crate::group::Group) -> Rate {
+        let entry = self.directory.entry(number);
+        let seconds = self.recordings.seconds(entry.view);
+        let counted = entry
+            .values
+            .as_deref()
+            .and_then(|values| self.recordings.counted(entry.view, values));
+        match (counted, seconds) {
+            (Some(counted), Some(seconds)) => Rate {
+                per_second: Some(counted.commands as f64 / seconds),
+                bytes_per_second: Some(counted.bytes as f64 / seconds),
+                is: Some(RateIs::Counted),
+                commands: Some(counted.commands),
+                seconds: Some(seconds),
+            },
+            _ => self.estimated(group, seconds),
+        }
+    }
+
+    /// Rows that are ready: intervals that are over.
+    pub fn take_rows(&mut self) -> Vec<Row> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// The stream has ended: all rows that were not taken, and those of the whole recording.
+    pub fn finish(mut self) -> Vec<Row> {
+        self.close();
+        self.settle();
+        let mut rows = std::mem::take(&mut self.ready);
+        rows.push(Row::Report(self.report.clone()));
+        let mut groups: Vec<_> = self.total.iter().collect();
+        groups.sort_by(|(a, x), (b, y)| {
+            let most_first = y.latency.n().cmp(&x.latency.n());
+            self.directory
+                .entry(*a)
+                .view
+                .cmp(&self.directory.entry(*b).view)
+                .then(most_first)
+                .then_with(|| self.order(*a).cmp(&self.order(*b)))
+        });
+        let mut warnings = Vec::new();
+        for (number, group) in groups {
+            let rate = self.rate(number, group);
+            rows.extend(report::rows(group, &self.about(number, None, rate)));
+            warnings.extend(self.few_samples(number, group));
+            if self.directory.entry(number).values.is_none() {
+                let commands = group.latency.n();
+                warnings.push(Warning::TooManyGroups {
+                    commands,
+                    most: self.directory.most(),
+                });
+            }
+        }
+        rows.extend(self.clocks.rows().into_iter().map(Row::Clock));
+        let totals = self.totals();
+        warnings.extend(self.warnings(&totals));
+        rows.extend(warnings.iter().map(|warning| Row::Warning(warning.row())));
+        rows.push(Row::Totals(totals));
+        rows
+    }
+
+    fn totals(&self) -> row::Totals {
+        let Checks {
+            sum_mismatches,
+            wire_negative,
+            out_of_order,
+            in_order,
+            in_order_of,
+        } = self.checks;
+        row::Totals {
+            sum_mismatches,
+            wire_negative,
+            out_of_order,
+            in_order,
+            in_order_of,
+            ..self.books.clone()
+        }
+    }
+
+    fn few_samples(&self, group: u32, of: &crate::group::Group) -> Option<Warning> {
+        let n = of.latency.n();
+        let lacking: Vec<_> = PERCENTILES
+            .iter()
+            .filter(|(part, whole, _)| n < needed(*part, *whole))
+            .collect();
+        let (part, whole, _) = lacking.last()?;
+        // So many times more samples are needed; one in one is the most there is.
+        let sampling_to_use = (self.sampling > 1)
+            .then(|| u64::from(self.sampling) * n / needed(*part, *whole))
+            .filter(|sampling| *sampling >= 1)
+            .and_then(|sampling| u32::try_from(sampling).ok());
+        let percentiles = lacking
+            .iter()
+            .map(|(.., name)| (*name).to_owned())
+            .collect();
+        Some(Warning::FewSamples {
+            group,
+            n,
+            percentiles,
+            sampling_to_use,
+        })
+    }
+
+    fn warnings(&self, totals: &row::Totals) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let mut warn = |when: bool, warning: Warning| {
+            if when {
+                warnings.push(warning);
+            }
+        };
+        let commands = totals.sum_mismatches;
+        warn(commands > 0, Warning::SumMismatch { commands });
+        warn(
+            totals.out_of_order > 0,
+            Warning::OutOfOrder {
+                times: totals.out_of_order,
+            },
+        );
+        warn(
+            totals.wire_negative > 0,
+            Warning::WireNegative {
+                times: totals.wire_negative,
+            },
+        );
+        let commands = totals.in_order_of - totals.in_order;
+        warn(
+            commands > 0,
+            Warning::NotInOrder {
+                commands,
+                of: totals.in_order_of,
+            },
+        );
+        let unbounded = self.clocks.rows().iter().map(|clock| clock.unbounded).sum();
+        warn(
+            unbounded > 0,
+            Warning::NoBound {
+                commands: unbounded,
+            },
+        );
+        let (parts, bytes) = (totals.damaged, totals.damaged_bytes);
+        warn(parts > 0 || bytes > 0, Warning::Damaged { parts, bytes });
+        warn(
+            totals.cut_off > 0,
+            Warning::CutOff {
+                recordings: totals.cut_off,
+                of: totals.segments,
+            },
+        );
+        for (cause, records) in &totals.lost {
+            warn(
+                *records > 0,
+                Warning::Lost {
+                    cause: cause.clone(),
+                    records: *records,
+                },
+            );
+        }
+        for (what, records) in &totals.left_out {
+            warn(
+                true,
+                Warning::LeftOut {
+                    what: what.clone(),
+                    records: *records,
+                },
+            );
+        }
+        warn(
+            totals.late > 0,
+            Warning::Late {
+                records: totals.late,
+            },
+        );
+        let (least, most) = self.sampling_seen.unwrap_or((0, 0));
+        warn(totals.reported > 0 && most == 0, Warning::SamplingUnknown);
+        warn(
+            self.books.matched.is_none() && least != most,
+            Warning::SamplingDiffers { least, most },
+        );
+        warnings
+    }
+}
+
+/// View, first and last time of a batch of records.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen(Option<(View, u64, u64)>);
+
+impl Seen {
+    #[inline]
+    fn add(&mut self, view: View, begin: u64, end: u64) {
+        let (_, first, last) = self.0.unwrap_or((view, begin, end));
+        self.0 = Some((view, first.min(begin), last.max(end)));
+    }
+}
+
+fn add(into: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
+    for (cause, times) in from {
+        *into.entry(cause.clone()).or_default() += times;
+    }
+}

@@ -1,0 +1,700 @@
+//! From a path and the points one command has to the differences to take.
+//!
+//! A plan is made once for each combination of points and kept, so that a
+//! command costs a few subtractions.
+
+use crate::rules::{
+    COMPONENTS, Direction, Id, PATHS, Path, Place, Rank, Record as RecordWhen, Stage, Step, When,
+};
+use ntp_record::row::View;
+use ntp_record::{Flags, Point, Record, Role};
+use std::collections::HashMap;
+
+/// Number of timestamps of both sides together.
+const SLOTS: usize = 32;
+
+/// Place of a point's timestamp: 0 to 15 host, 16 to 31 target.
+fn slot(point: Point) -> u8 {
+    match point.side {
+        Role::Host => point.index,
+        Role::Target => point.index + 16,
+    }
+}
+
+/// One command as one or both machines saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Command<'a> {
+    sides: [&'a Record; 2],
+    view: View,
+}
+
+impl<'a> Command<'a> {
+    /// A command of one recording.
+    pub fn alone(record: &'a Record, role: Role) -> Self {
+        let view = if role == Role::Host {
+            View::Host
+        } else {
+            View::Target
+        };
+        Command {
+            sides: [record, record],
+            view,
+        }
+    }
+
+    /// A joined command.
+    pub fn joined(host: &'a Record, target: &'a Record) -> Self {
+        Command {
+            sides: [host, target],
+            view: View::Joined,
+        }
+    }
+
+    /// Which machines saw it.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// The record that says what the command was and how it ended: the host's where there is one.
+    pub fn main(&self) -> &'a Record {
+        self.sides[0]
+    }
+
+    /// Timestamp of a slot, on the clock of its machine.
+    #[inline]
+    pub fn at(&self, slot: u8) -> u64 {
+        self.sides[usize::from(slot >> 4) & 1].at[usize::from(slot & 15)]
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        let [host, target] = self.sides;
+        let flags = host.flags | target.flags;
+        let (host_points, target_points) = match self.view {
+            View::Joined => (host.present, target.present),
+            View::Host => (host.present, 0),
+            View::Target => (0, target.present),
+        };
+        let mut when = 0;
+        if flags & Flags::InCapsule as u16 != 0 {
+            when |= When::InCapsule as u8;
+        }
+        // Bits 1:0 of an opcode are the direction of its data: 10b is controller to host.
+        if host.opcode & 3 != 2 {
+            when |= When::NoDataIn as u8;
+        }
+        Kind {
+            present: u32::from(target_points) << 16 | u32::from(host_points),
+            view: self.view,
+            r2t: flags & Flags::R2t as u16 != 0,
+            passthrough: flags & Flags::Passthrough as u16 != 0,
+            when,
+        }
+    }
+}
+
+/// What a plan depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    present: u32,
+    view: View,
+    r2t: bool,
+    passthrough: bool,
+    /// Bits of [`When`].
+    when: u8,
+}
+
+/// One difference, added to a component's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// Where it begins.
+    pub from: u8,
+    /// Where it ends.
+    pub to: u8,
+    /// Place of the component in [`Plan::measured`].
+    pub measured: u8,
+}
+
+/// A component that a plan measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Which.
+    pub id: Id,
+    /// Its stage.
+    pub stage: Stage,
+    /// For a part: place of its parent in [`Plan::measured`], which comes later.
+    pub parent: Option<u8>,
+    /// Sum of its parts.
+    pub of_parts: bool,
+    /// Computed over two clocks: may be negative.
+    pub computed: bool,
+}
+
+/// A component that a command passes without its being measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Absorbed {
+    /// Which.
+    pub id: Id,
+    /// Component in which its time shows; `None` when it lies outside of what was seen.
+    pub shows_in: Option<Id>,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a component was not measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// The point in this slot is absent.
+    Point(u8),
+    /// A passthrough command does not pass the block layer as others do.
+    Passthrough,
+}
+
+impl Why {
+    /// The point that is absent.
+    pub fn point(self) -> Option<Point> {
+        match self {
+            Why::Point(slot) => {
+                let side = if slot < 16 { Role::Host } else { Role::Target };
+                ntp_record::point::of(side)
+                    .get(usize::from(slot & 15))
+                    .copied()
+            }
+            Why::Passthrough => None,
+        }
+    }
+}
+
+/// A step over the wire: from one machine's clock to the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// Where it begins.
+    pub from: u8,
+    /// Where it ends.
+    pub to: u8,
+    /// To the target or back.
+    pub direction: Direction,
+    /// Component of this direction alone.
+    pub way: Option<Id>,
+}
+
+impl Crossing {
+    /// Time of the way, ns, from the difference of the two clocks' readings
+    /// and the estimated offset (target's clock minus host's).
+    #[inline]
+    pub fn time(&self, difference: i64, offset_ns: i64) -> i64 {
+        match self.direction {
+            Direction::Out => difference.wrapping_sub(offset_ns),
+            Direction::Back => difference.wrapping_add(offset_ns),
+        }
+    }
+}
+
+/// Informative: a difference inside a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Which.
+    pub id: Id,
+    /// Where it begins.
+    pub from: u8,
+    /// Where it ends.
+    pub to: u8,
+    /// Not recorded when 0.
+    pub not_zero: bool,
+}
+
+/// What to do with commands that have certain points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Slot of the first point: the command begins.
+    pub begin: u8,
+    /// Slot of the last point: the command ends.
+    pub end: u8,
+    /// Whether the target's side is in it.
+    pub with_target: bool,
+    /// Differences to take.
+    pub terms: Vec<Term>,
+    /// Components they add up to; parts before their parents.
+    pub measured: Vec<Measured>,
+    /// Components not measured.
+    pub absorbed: Vec<Absorbed>,
+    /// Steps over the wire.
+    pub crossings: Vec<Crossing>,
+    /// Informative differences.
+    pub inside: Vec<Inside>,
+}
+
+/// Plans by what they depend on.
+#[derive(Debug, Default)]
+pub struct Plans {
+    by_kind: HashMap<Kind, u32>,
+    all: Vec<Result<Plan, &'static str>>,
+    last: Option<(Kind, u32)>,
+}
+
+/// Combinations of points kept at most; more than this is no recording but noise.
+const KEPT: usize = 4096;
+
+impl Plans {
+    /// Number of the plan for a command, see [`Plans::get`].
+    #[inline]
+    pub fn find(&mut self, command: &Command<'_>) -> u32 {
+        let kind = command.kind();
+        match self.last {
+            Some((last, number)) if last == kind => number,
+            _ => self.look_up(kind),
+        }
+    }
+
+    fn look_up(&mut self, kind: Kind) -> u32 {
+        let number = match self.by_kind.get(&kind) {
+            Some(number) => *number,
+            None => {
+                let number = self.all.len() as u32;
+                self.all.push(plan(kind));
+                self.by_kind.insert(kind, number);
+                number
+            }
+        };
+        self.last = Some((kind, number));
+        number
+    }
+
+    /// A plan by its number, or what the command lacks.
+    #[inline]
+    pub fn get(&self, number: u32) -> &Result<Plan, &'static str> {
+        &self.all[number as usize]
+    }
+
+    /// Whether so many plans are kept that they should be thrown away.
+    pub fn full(&self) -> bool {
+        self.all.len() >= KEPT
+    }
+
+    /// Forgets all plans: their numbers are given anew.
+    pub fn clear(&mut self) {
+        *self = Plans::default();
+    }
+}
+
+/// Makes the plan of a kind of command, or says what it lacks.
+fn plan(kind: Kind) -> Result<Plan, &'static str> {
+    let has = |point: Point| kind.present >> slot(point) & 1 != 0;
+    let mut lacks = "a path";
+    let path = PATHS
+        .iter()
+        .filter(|path| path.views.contains(&kind.view) && (kind.r2t || !path.r2t))
+        .find(|path| {
+            match path
+                .needs
+                .iter()
+                .find(|need| !need.one_of.iter().any(|point| has(*point)))
+            {
+                Some(need) => {
+                    lacks = need.what;
+                    false
+                }
+                None => true,
+            }
+        })
+        .ok_or(lacks)?;
+    let mut builder = Builder::new(kind, path);
+    builder.walk();
+    builder.finish()
+}
+
+struct Builder<'a> {
+    kind: Kind,
+    path: &'a Path,
+    steps: Vec<Step>,
+    plan: Plan,
+}
+
+impl<'a> Builder<'a> {
+    fn new(kind: Kind, path: &'a Path) -> Self {
+        let resolve = |step: &Step| match step.unless {
+            Some((when, other)) if kind.when & when as u8 != 0 => Step {
+                component: other,
+                ..*step
+            },
+            _ => *step,
+        };
+        let steps = path
+            .steps
+            .iter()
+            .flat_map(|piece| piece.iter().map(resolve))
+            .collect();
+        let plan = Plan {
+            begin: 0,
+            end: 0,
+            with_target: path.joined(),
+            terms: Vec::new(),
+            measured: Vec::new(),
+            absorbed: Vec::new(),
+            crossings: Vec::new(),
+            inside: Vec::new(),
+        };
+        Builder {
+            kind,
+            path,
+            steps,
+            plan,
+        }
+    }
+
+    fn has(&self, point: Point) -> bool {
+        self.kind.present >> slot(point) & 1 != 0
+    }
+
+    /// Goes along the path; each gap between two points that are there becomes a term.
+    fn walk(&mut self) {
+        let mut last = self.has(self.path.from).then_some(self.path.from);
+        let mut first_step = 0;
+        for i in 0..self.steps.len() {
+            let to = self.steps[i].to;
+            if !self.has(to) {
+                continue;
+            }
+            match last {
+                Some(from) => self.gap(first_step, i, from, to),
+                // Before the first point that is there.
+                None => (first_step..=i).for_each(|i| self.absorb(i, None)),
+            }
+            if last.is_none() {
+                self.plan.begin = slot(to);
+            }
+            last = Some(to);
+            first_step = i + 1;
+        }
+        (first_step..self.steps.len()).for_each(|i| self.absorb(i, None));
+        if self.has(self.path.from) {
+            self.plan.begin = slot(self.path.from);
+        }
+        if let Some(last) = last {
+            self.plan.end = slot(last);
+        }
+    }
+
+    /// Steps `first..=last` lie between two points with none between them.
+    fn gap(&mut self, first: usize, last: usize, from: Point, to: Point) {
+        let winner = self.winner(first, last, from.side != to.side);
+        let measured = self.measure(winner);
+        self.plan.terms.push(Term {
+            from: slot(from),
+            to: slot(to),
+            measured,
+        });
+        if from.side != to.side {
+            self.plan.measured[usize::from(measured)].computed = true;
+            let direction = if from.side == Role::Host {
+                Direction::Out
+            } else {
+                Direction::Back
+            };
+            let is_way = |c: &&crate::rules::Component| c.place == Place::Way(winner, direction);
+            let way = COMPONENTS.iter().find(is_way).map(|c| c.id);
+            self.plan.crossings.push(Crossing {
+                from: slot(from),
+                to: slot(to),
+                direction,
+                way,
+            });
+        }
+        for i in first..=last {
+            if self.steps[i].component != winner {
+                self.absorb(i, Some(winner));
+            }
+        }
+    }
+
+    /// Whose time a gap is. What crosses from clock to clock can only be the
+    /// wire's, whose two ways cancel the difference of the clocks. Else the
+    /// highest rank takes it; all parts of a component together are the
+    /// component itself.
+    fn winner(&self, first: usize, last: usize, crosses: bool) -> Id {
+        let steps = &self.steps[first..=last];
+        let mut best: Option<(Rank, Id)> = None;
+        for step in steps {
+            let (rank, id) = match step.component.component().place {
+                Place::Part(rank, parent) if steps.len() > 1 && self.all_parts(parent, steps) => {
+                    (rank, parent)
+                }
+                Place::Sum(rank) | Place::Part(rank, _) => (rank, step.component),
+                Place::Within(..) | Place::Way(..) => continue,
+            };
+            let rank = if crosses && rank == Rank::Drive {
+                Rank::Receive
+            } else {
+                rank
+            };
+            if best.is_none_or(|(highest, _)| rank > highest) {
+                best = Some((rank, id));
+            }
+        }
+        best.map_or(steps[0].component, |(_, id)| id)
+    }
+
+    fn all_parts(&self, parent: Id, steps: &[Step]) -> bool {
+        let parts = |steps: &[Step]| {
+            let of = |s: &&Step| matches!(s.component.component().place, Place::Part(_, p) if p == parent);
+            steps.iter().filter(of).count()
+        };
+        parts(steps) == parts(&self.steps)
+    }
+
+    /// Place of a component among those measured.
+    fn measure(&mut self, id: Id) -> u8 {
+        if let Some(place) = self.plan.measured.iter().position(|m| m.id == id) {
+            return place as u8;
+        }
+        let stage = id.component().stage;
+        self.plan.measured.push(Measured {
+            id,
+            stage,
+            parent: None,
+            of_parts: false,
+            computed: false,
+        });
+        (self.plan.measured.len() - 1) as u8
+    }
+
+    fn absorb(&mut self, i: usize, shows_in: Option<Id>) {
+        let id = self.steps[i].component;
+        if self.plan.absorbed.iter().any(|a| a.id == id) {
+            return;
+        }
+        let before = if i == 0 {
+            self.path.from
+        } else {
+            self.steps[i - 1].to
+        };
+        let absent = if self.has(self.steps[i].to) {
+            before
+        } else {
+            self.steps[i].to
+        };
+        let block = matches!(id.component().place, Place::Sum(Rank::Block));
+        let why = if self.kind.passthrough && block {
+            Why::Passthrough
+        } else {
+            Why::Point(slot(absent))
+        };
+        self.plan.absorbed.push(Absorbed { id, shows_in, why });
+    }
+
+    fn finish(mut self) -> Result<Plan, &'static str> {
+        // A component measured in one place and swallowed in another is measured.
+        let measured: Vec<Id> = self.plan.measured.iter().map(|m| m.id).collect();
+        self.plan.absorbed.retain(|a| !measured.contains(&a.id));
+        for (place, id) in measured.iter().enumerate() {
+            if let Place::Part(_, parent) = id.component().place {
+                let parent = self.measure(parent);
+                self.plan.measured[place].parent = Some(parent);
+                self.plan.measured[usize::from(parent)].of_parts = true;
+            }
+        }
+        self.insides();
+        // The difference of the clocks must cancel, or the times are none.
+        let out = |c: &&Crossing| c.direction == Direction::Out;
+        let outs = self.plan.crossings.iter().filter(out).count();
+        let balanced = self.plan.measured.iter().enumerate().all(|(place, _)| {
+            let of_it = self
+                .plan
+                .terms
+                .iter()
+                .filter(|term| usize::from(term.measured) == place);
+            of_it.fold(0, |sum, term| {
+                sum + i32::from(term.from >> 4) - i32::from(term.to >> 4)
+            }) == 0
+        });
+        if !balanced
+            || outs * 2 != self.plan.crossings.len()
+            || self.plan.begin >> 4 != self.plan.end >> 4
+        {
+            return Err("both ways over the wire");
+        }
+        Ok(self.plan)
+    }
+
+    fn insides(&mut self) {
+        let on_path = |id: &Id| {
+            self.plan.measured.iter().any(|m| m.id == *id)
+                || self.plan.absorbed.iter().any(|a| a.id == *id)
+        };
+        for component in COMPONENTS {
+            if let Place::Within(parents, from, to, when) = component.place
+                && self.has(from)
+                && self.has(to)
+                && parents.iter().any(on_path)
+            {
+                let not_zero = when == RecordWhen::NotZero;
+                let inside = Inside {
+                    id: component.id,
+                    from: slot(from),
+                    to: slot(to),
+                    not_zero,
+                };
+                self.plan.inside.push(inside);
+            }
+        }
+    }
+}
+
+/// Room for a command's component times.
+pub const MEASURED: usize = SLOTS + 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ntp_record::point::{host as h, target as t};
+
+    fn kind(view: View, host: &[Point], target: &[Point]) -> Kind {
+        let bits = |points: &[Point]| {
+            points
+                .iter()
+                .fold(0, |bits, point| bits | 1u32 << slot(*point))
+        };
+        Kind {
+            present: bits(host) | bits(target),
+            view,
+            r2t: false,
+            passthrough: false,
+            when: 0,
+        }
+    }
+
+    fn shows_in(plan: &Plan, id: Id) -> Option<Id> {
+        plan.absorbed
+            .iter()
+            .find(|a| a.id == id)
+            .expect("absorbed")
+            .shows_in
+    }
+
+    fn measures(plan: &Plan, id: Id) -> bool {
+        plan.measured.iter().any(|m| m.id == id)
+    }
+
+    const HOST: &[Point] = &[
+        h::BLOCK_START,
+        h::DRIVER_START,
+        h::SEND_BEGIN,
+        h::RESP_ARRIVED,
+        h::RESP_READ,
+        h::RESP_LAST,
+        h::COMPLETED,
+        h::COMPLETE_RQ,
+        h::BLOCK_DONE,
+    ];
+
+    #[test]
+    fn a_backend_without_bios_is_storage_whole() {
+        let target = [
+            t::ARRIVED,
+            t::RECEIVED,
+            t::EXECUTE,
+            t::RESP_QUEUED,
+            t::SEND_BEGIN,
+        ];
+        let plan = plan(kind(View::Joined, HOST, &target)).unwrap();
+        assert!(measures(&plan, Id::Storage));
+        for id in [
+            Id::TargetHandoff,
+            Id::Drive,
+            Id::TargetBlockSubmission,
+            Id::TargetBlockCompletion,
+            Id::TargetCompletion,
+        ] {
+            assert_eq!(shows_in(&plan, id), Some(Id::Storage));
+        }
+    }
+
+    #[test]
+    fn a_drive_whose_issue_was_not_seen_holds_the_submission() {
+        let target = [
+            t::ARRIVED,
+            t::RECEIVED,
+            t::EXECUTE,
+            t::BIO_SUBMIT,
+            t::DRIVE_DONE,
+            t::BIO_DONE,
+            t::RESP_QUEUED,
+            t::SEND_BEGIN,
+        ];
+        let plan = plan(kind(View::Target, &[], &target)).unwrap();
+        assert_eq!(shows_in(&plan, Id::TargetBlockSubmission), Some(Id::Drive));
+        assert!(measures(&plan, Id::Drive) && measures(&plan, Id::TargetBlockCompletion));
+        assert!(
+            measures(&plan, Id::Storage),
+            "the parent is the sum of its parts"
+        );
+    }
+
+    #[test]
+    fn arrivals_that_were_not_seen_are_inside_the_wire() {
+        let host: Vec<Point> = HOST
+            .iter()
+            .copied()
+            .filter(|p| *p != h::RESP_ARRIVED)
+            .collect();
+        let target = [
+            t::RECEIVED,
+            t::EXECUTE,
+            t::BIO_SUBMIT,
+            t::BIO_DONE,
+            t::RESP_QUEUED,
+            t::SEND_BEGIN,
+        ];
+        let plan = plan(kind(View::Joined, &host, &target)).unwrap();
+        assert_eq!(shows_in(&plan, Id::TargetReceive), Some(Id::Wire));
+        assert_eq!(shows_in(&plan, Id::HostReceive), Some(Id::Wire));
+        assert_eq!(plan.crossings.len(), 2);
+    }
+
+    #[test]
+    fn half_a_command_has_no_plan() {
+        assert_eq!(
+            plan(kind(View::Host, &HOST[2..], &[])),
+            Err("the start on the host")
+        );
+        assert_eq!(
+            plan(kind(View::Host, &HOST[..6], &[])),
+            Err("the end on the host")
+        );
+        assert_eq!(
+            plan(kind(View::Target, &[], &[t::ARRIVED, t::EXECUTE])),
+            Err("the end on the target")
+        );
+        // A joined command without a whole target side is what the host saw.
+        let alone = plan(kind(View::Joined, HOST, &[t::ARRIVED])).unwrap();
+        assert!(!alone.with_target && measures(&alone, Id::TargetUnrecorded));
+    }
+
+    #[test]
+    fn every_combination_of_points_cancels_the_clocks() {
+        // Not one combination may reach the error that is there to be safe.
+        let mut seed = 7u64;
+        for round in 0..200_000u32 {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let view = [View::Joined, View::Host, View::Target][(seed >> 60) as usize % 3];
+            let present = match view {
+                View::Joined => (seed >> 20) as u32,
+                View::Host => (seed >> 20) as u32 & 0xffff,
+                View::Target => (seed >> 20) as u32 & 0xffff_0000,
+            };
+            let kind = Kind {
+                present,
+                view,
+                r2t: round & 1 == 0,
+                passthrough: round & 2 == 0,
+                when: (round >> 2) as u8 & 3,
+            };
+            match plan(kind) {
+                Err(what) => assert_ne!(what, "both ways over the wire", "{kind:?}"),
+                Ok(plan) => assert!(plan.measured.len() <= MEASURED),
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! When recordings ran, and how many commands they counted.
+
+use crate::keys::By;
+use ntp_record::header::Count;
+use ntp_record::row::{KeyValue, View};
+use ntp_record::{Counts, Header, Segment, Totals};
+use std::collections::{BTreeMap, HashMap};
+
+/// All commands of a group, sampled or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes they moved.
+    pub bytes: u128,
+}
+
+/// Time and counters of the recordings read.
+#[derive(Debug, Default)]
+pub struct Recordings {
+    /// Begin and end of each recording, ns of wall clock.
+    spans: BTreeMap<View, Vec<(i128, i128)>>,
+    counted: HashMap<(View, Vec<KeyValue>), Counted>,
+    /// Views of which a recording did not count its commands.
+    uncounted: Vec<View>,
+    open: Open,
+}
+
+/// The recording being read.
+#[derive(Debug, Default)]
+struct Open {
+    /// Begin and end by its header and totals, ns of the monotonic clock.
+    start: Option<u64>,
+    end: Option<u64>,
+    /// First and last time of its records, by view.
+    seen: BTreeMap<View, (u64, u64)>,
+    wall_minus_mono: i128,
+    counts: Vec<Count>,
+}
+
+impl Recordings {
+    /// A recording begins.
+    pub fn header(&mut self, header: &Header) {
+        // 0: made up from lines that came without their header.
+        self.open.start = Some(header.start_ns).filter(|start| *start != 0);
+        self.open.wall_minus_mono = header.wall_minus_mono_ns.into();
+    }
+
+    /// Counters were read.
+    pub fn counts(&mut self, counts: &Counts) {
+        self.open.end = self.open.end.max(Some(counts.at_ns));
+        self.open.counts.clone_from(&counts.groups);
+    }
+
+    /// The recording ended.
+    pub fn totals(&mut self, totals: &Totals) {
+        self.open.end = Some(totals.end_ns);
+        if !totals.groups.is_empty() {
+            self.open.counts.clone_from(&totals.groups);
+        }
+    }
+
+    /// Records between these times were read.
+    pub fn seen(&mut self, view: View, first: u64, last: u64) {
+        let seen = self.open.seen.entry(view).or_insert((first, last));
+        *seen = (seen.0.min(first), seen.1.max(last));
+    }
+
+    /// The recording is over: its names go.
+    pub fn close(&mut self, segment: &Segment, by: &By) {
+        let Open {
+            start,
+            end,
+            seen,
+            wall_minus_mono,
+            counts,
+        } = std::mem::take(&mut self.open);
+        let view = match (&segment.header, &segment.join_header) {
+            (Some(header), _) if header.role == ntp_record::Role::Host => Some(View::Host),
+            (Some(_), _) => Some(View::Target),
+            _ => None,
+        };
+        for (of, (first, last)) in &seen {
+            // A recording's own times hold also when nothing happened in them.
+            let own = view == Some(*of);
+            let first = start.filter(|_| own).unwrap_or(*first);
+            let last = end.filter(|_| own).unwrap_or(*last).max(first);
+            let span = (
+                i128::from(first) + wall_minus_mono,
+                i128::from(last) + wall_minus_mono,
+            );
+            self.spans.entry(*of).or_default().push(span);
+            if (counts.is_empty() || !own) && !self.uncounted.contains(of) {
+                self.uncounted.push(*of);
+            }
+        }
+        let Some(view) = view else { return };
+        for count in &counts {
+            if let Some(raw) = by.raw_of_count(count) {
+                let key = (view, by.values(segment, view, &raw));
+                let counted = self.counted.entry(key).or_default();
+                counted.commands += count.commands;
+                counted.bytes += u128::from(count.bytes) * u128::from(count.commands);
+            }
+        }
+    }
+
+    /// How long the recordings of a view ran, seconds: times that overlap count once.
+    pub fn seconds(&self, view: View) -> Option<f64> {
+        let mut spans = self.spans.get(&view)?.clone();
+        spans.sort_unstable();
+        let mut total = 0;
+        let mut until = i128::MIN;
+        for (first, last) in spans {
+            total += (last - first.max(until)).max(0);
+            until = until.max(last);
+        }
+        (total > 0).then(|| total as f64 / 1e9)
+    }
+
+    /// Commands counted of a group; `None` when its recordings did not count them all.
+    pub fn counted(&self, view: View, key: &[KeyValue]) -> Option<Counted> {
+        if self.uncounted.contains(&view) {
+            return None;
+        }
+        self.counted.get(&(view, key.to_vec())).copied()
+    }
+}
