@@ -3,11 +3,11 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ntp_lab::{BootOpts, Guest, is_lost};
+use ntp_lab::{BootOpts, Guest, RunOpts, is_lost, run};
 
 /// Guests want a CPU each: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -29,6 +29,13 @@ fn random(len: u64) -> Vec<u8> {
     bytes
 }
 
+fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
+    let path = dir.join(name);
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 /// In place of ntp-capture: says that it records, and ends on SIGINT with the
 /// status it is given.
 const FAKE_CAPTURE: &str = "\
@@ -44,9 +51,7 @@ while :; do usleep 10000; done
 fn a_guest_runs_scripts_and_moves_files() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let dir = tempfile::tempdir().unwrap();
-    let fake = dir.path().join("ntp-capture");
-    fs::write(&fake, FAKE_CAPTURE).unwrap();
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let fake = program(dir.path(), "ntp-capture", FAKE_CAPTURE);
     let mut opts = options();
     opts.files.push((fake, "lab/ntp-capture".to_owned()));
     let mut g = Guest::boot(&opts).unwrap();
@@ -180,4 +185,47 @@ fn two_guests_reach_each_other() {
     host.poweroff().unwrap();
     target.poweroff().unwrap();
     assert!(dir.path().join("host.console").exists());
+}
+
+/// With stand-ins for the tools: what a run does around them.
+#[test]
+fn a_run_leaves_both_sides_and_names_what_failed() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let (bin, out) = (dir.path().join("bin"), dir.path().join("out"));
+    fs::create_dir(&bin).unwrap();
+    program(
+        &bin,
+        "ntp-capture",
+        &FAKE_CAPTURE
+            .replace("echo start", "echo \"$@\"")
+            .replace("$2", "0"),
+    );
+    program(
+        &bin,
+        "ntp-probe",
+        "#!/bin/sh\necho \"$@\"; echo no BTF >&2; [ \"$2\" = host ]\n",
+    );
+    let mut opts = RunOpts::new(&out).unwrap();
+    opts.bin = Some(bin);
+    opts.net_delay = vec![2000, 4000];
+    opts.seconds = 1;
+    opts.capture_args = "--op read".to_owned();
+    let facts = run(&opts).unwrap();
+
+    assert_eq!(facts.problems(), ["probe target: ended with 1: no BTF"]);
+    assert_eq!(
+        (facts.net_delay_out_ns, facts.net_delay_back_ns),
+        (2_000_000, 4_000_000)
+    );
+    let read =
+        |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(read("host.ntp"), "-r host -t tcp -s 1 --op read\nend\n");
+    assert_eq!(read("target.ntp"), "-r target -t tcp -s 1 --op read\nend\n");
+    assert_eq!(read("probe-target.txt"), "-r target -t tcp\n");
+    assert!(read("facts.json").contains("\"one_clock\": true"));
+    // Both delays are in every command: 6 ms and more.
+    let fio: serde_json::Value = serde_json::from_str(&read("fio.json")).unwrap();
+    let mean = fio["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    assert!((6e6..30e6).contains(&mean), "{mean} ns");
 }
