@@ -215,7 +215,7 @@ impl BinaryReader {
             };
             let length = head.length as usize;
             if head.major > MAJOR {
-                if let Some(damage) = self.lost.take() {
+                if let Some(damage) = bytes.explain(self.lost.take()) {
                     return Ok(Found::Damage(damage));
                 }
                 let (name, offset) = (bytes.name().to_owned(), bytes.offset());
@@ -239,7 +239,7 @@ impl BinaryReader {
                 self.resync(bytes, "checksum does not match")?;
                 continue;
             }
-            if let Some(damage) = self.lost.take() {
+            if let Some(damage) = bytes.explain(self.lost.take()) {
                 return Ok(Found::Damage(damage));
             }
             // The padding of the very last chunk may be cut off: nothing is lost then.
@@ -294,16 +294,9 @@ impl BinaryReader {
         if left > 0 {
             self.lose(bytes, left, "cut off in the middle of a chunk");
         }
-        if let Some(cause) = bytes.take_cut() {
-            let offset = bytes.offset();
-            let damage = self.lost.get_or_insert(Damage {
-                offset,
-                bytes: 0,
-                cause: String::new(),
-            });
-            damage.cause = cause;
-        }
-        self.lost.take().map_or(Found::End, Found::Damage)
+        bytes
+            .explain(self.lost.take())
+            .map_or(Found::End, Found::Damage)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The bytes of an input: a mapped file, or a window sliding over a pipe.
 
 use crate::error::Error;
+use crate::stream::Damage;
 use memmap2::Mmap;
+use std::collections::VecDeque;
 use std::io::{self, Read};
 
 /// An input, seen through the bytes not yet consumed.
@@ -10,8 +12,8 @@ pub(crate) struct Bytes {
     source: Source,
     /// Offset of the first byte not yet consumed.
     offset: u64,
-    /// Why the input ended early, when a decompressor said so.
-    cut: Option<String>,
+    /// Where a decompressor lost its input, and why; read ahead of `offset`.
+    cuts: VecDeque<(u64, String)>,
 }
 
 enum Source {
@@ -44,7 +46,7 @@ impl Bytes {
             name: name.into(),
             source: Source::Map { map, at: 0 },
             offset: 0,
-            cut: None,
+            cuts: VecDeque::new(),
         }
     }
 
@@ -60,7 +62,7 @@ impl Bytes {
             name: name.into(),
             source: Source::Stream(window),
             offset: 0,
-            cut: None,
+            cuts: VecDeque::new(),
         }
     }
 
@@ -102,9 +104,10 @@ impl Bytes {
                 .and_then(|inner| inner.downcast_ref::<Cut>())
             {
                 Some(Cut(text)) => {
-                    self.cut = Some(text.clone());
-                    window.eof = true;
-                    Ok(false)
+                    let at = self.offset + (window.end - window.start) as u64;
+                    self.cuts.push_back((at, text.clone()));
+                    // There may be another member behind it.
+                    Ok(true)
                 }
                 None => Err(Error::Io {
                     name: self.name.clone(),
@@ -124,9 +127,32 @@ impl Bytes {
         Ok(true)
     }
 
-    /// Why the input ended early, once.
-    pub(crate) fn take_cut(&mut self) -> Option<String> {
-        self.cut.take()
+    /// Lets a decompressor have the word on damage that it caused: `lost` ends
+    /// before what is read next. `None` when nothing is lost.
+    pub(crate) fn explain(&mut self, lost: Option<Damage>) -> Option<Damage> {
+        let mut lost = lost;
+        while self.cuts.front().is_some_and(|(at, _)| *at <= self.offset) {
+            let Some((at, cause)) = self.cuts.pop_front() else {
+                break;
+            };
+            match &mut lost {
+                Some(damage) if damage.offset <= at => damage.cause = cause,
+                Some(_) => {}
+                None => {
+                    lost = Some(Damage {
+                        offset: at,
+                        bytes: 0,
+                        cause,
+                    })
+                }
+            }
+        }
+        lost
+    }
+
+    /// Whether a decompressor lost its input, ahead of what was consumed.
+    pub(crate) fn is_cut(&self) -> bool {
+        !self.cuts.is_empty()
     }
 }
 
@@ -141,13 +167,15 @@ impl Window {
         if self.eof {
             return Ok(false);
         }
-        if self.words.len() * 8 - self.end < STEP {
+        if self.words.len() * 8 - self.end < STEP / 4 {
             // Moving keeps the remainder modulo 8, and with it the alignment.
             let to = self.start % 8;
-            self.words
-                .as_mut_bytes()
-                .copy_within(self.start..self.end, to);
-            (self.start, self.end) = (to, to + self.end - self.start);
+            if self.start > to {
+                self.words
+                    .as_mut_bytes()
+                    .copy_within(self.start..self.end, to);
+                (self.start, self.end) = (to, to + self.end - self.start);
+            }
             if self.words.len() * 8 - self.end < STEP {
                 let grown = (self.words.len() * 2).max((self.end + STEP).div_ceil(8));
                 self.words.resize(grown, 0);

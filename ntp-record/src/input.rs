@@ -158,7 +158,7 @@ impl Reader {
         // As much as a message quotes; the shortest stream is longer.
         self.bytes.want(8)?;
         let begin = self.bytes.peek();
-        if begin.is_empty() && self.bytes.offset() == 0 {
+        if begin.is_empty() && !self.bytes.is_cut() {
             return Err(Error::Empty {
                 name: self.name().into(),
             });

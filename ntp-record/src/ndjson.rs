@@ -135,9 +135,10 @@ impl NdjsonReader {
             };
             match step {
                 Step::Taken(count) => {
+                    self.front
+                        .extend(bytes.explain(self.lost.take()).map(Item::Damage));
                     bytes.consume(count);
                     self.good = true;
-                    self.front.extend(self.lost.take().map(Item::Damage));
                 }
                 Step::Later => return Ok(()),
                 Step::Broken(count, cause) => self.lose(bytes, count, &cause)?,
@@ -374,15 +375,7 @@ impl NdjsonReader {
         if left > 0 {
             self.lose(bytes, left, "cut off in the middle of a line")?;
         }
-        if let Some(cause) = bytes.take_cut() {
-            let offset = bytes.offset();
-            let damage = self.lost.get_or_insert(Damage {
-                offset,
-                bytes: 0,
-                cause: String::new(),
-            });
-            damage.cause = cause;
-        }
+        self.lost = bytes.explain(self.lost.take());
         if !self.good && !self.begins.starts_with(b"{\"ntp\":") {
             return Err(match self.lost {
                 Some(_) => self.no_recording(bytes),

@@ -48,3 +48,79 @@ pub fn hash(key: &Key, salt: u32) -> u64 {
 pub fn sampled(hash: u64, n: u32) -> bool {
     (hash >> 32) * u64::from(n) < 1 << 32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vectors_hold() {
+        let mut lines = 0;
+        for line in include_str!("vectors.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+        {
+            let fields: Vec<u64> = line
+                .split(' ')
+                .map(|field| u64::from_str_radix(field, 16).expect("hexadecimal"))
+                .collect();
+            let [
+                slba,
+                nsid,
+                cid,
+                length,
+                opcode,
+                salt,
+                expected,
+                s10,
+                s100,
+                s1000,
+            ] = fields[..]
+            else {
+                panic!("{line}: ten fields");
+            };
+            let key = Key {
+                slba,
+                nsid: nsid as u32,
+                cid: cid as u16,
+                length: length as u16,
+                opcode: opcode as u8,
+            };
+            let hash = hash(&key, salt as u32);
+            assert_eq!(hash, expected, "{line}");
+            for (n, member) in [(1, 1), (10, s10), (100, s100), (1000, s1000)] {
+                assert_eq!(sampled(hash, n), member == 1, "{line}: one in {n}");
+            }
+            lines += 1;
+        }
+        assert!(lines > 200);
+    }
+
+    #[test]
+    fn one_in_n_is_one_in_n_and_part_of_one_in_less() {
+        // What a host does: ids in sequence, blocks in sequence.
+        let keys = (0..200_000u64).map(|i| Key {
+            slba: i * 8,
+            nsid: 1,
+            cid: (i % 128) as u16 | ((i / 128 % 16) << 12) as u16,
+            length: 7,
+            opcode: 2,
+        });
+        let hashes: Vec<u64> = keys.map(|key| hash(&key, 0)).collect();
+        for n in [2, 10, 100] {
+            let count = hashes.iter().filter(|h| sampled(**h, n)).count() as f64;
+            let mean = 200_000.0 / f64::from(n);
+            // Five standard deviations of a fair draw.
+            assert!(
+                (count - mean).abs() < 5.0 * mean.sqrt(),
+                "one in {n}: {count}"
+            );
+        }
+        assert!(
+            hashes
+                .iter()
+                .all(|h| !sampled(*h, 1000) || sampled(*h, 100))
+        );
+        assert!(hashes.iter().all(|h| sampled(*h, 1) && sampled(*h, 0)));
+    }
+}
