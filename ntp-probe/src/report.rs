@@ -29,6 +29,8 @@ pub(crate) struct Report<'a> {
     problems: Vec<Problem<'a>>,
     /// `ok`, or `failed: ` and the reason.
     load: String,
+    /// What the plan was made from.
+    facts: &'a Facts,
 }
 
 /// One site of one hook.
@@ -81,6 +83,7 @@ impl<'a> Report<'a> {
                 Load::Ok => "ok".into(),
                 Load::Failed(why) => format!("failed: {why}"),
             },
+            facts,
         }
     }
 

@@ -1,0 +1,326 @@
+//! The plan for real kernels, and for real kernels with something missing.
+
+use ntp_ebpf::facts::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ModuleBtf};
+use ntp_ebpf::hooks::{How, Kind, object};
+use ntp_ebpf::plan::{Planned, ProblemKind};
+use ntp_ebpf::{Facts, Plan};
+use ntp_record::{Role, Transport};
+use std::path::PathBuf;
+
+fn facts(kernel: &str, role: Role) -> Facts {
+    let name = match role {
+        Role::Host => format!("{kernel}-host.json"),
+        Role::Target => format!("{kernel}-target.json"),
+    };
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/facts")
+        .join(name);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn plan(role: Role, facts: &Facts) -> Plan {
+    Plan::new(object(role, Transport::Tcp).unwrap(), facts)
+}
+
+fn hook<'a>(p: &'a Plan, handler: &str, kind: Kind) -> &'a Planned {
+    p.hooks
+        .iter()
+        .find(|h| h.hook.key() == (handler_static(p, handler), kind))
+        .unwrap()
+}
+
+fn handler_static(p: &Plan, handler: &str) -> &'static str {
+    p.object
+        .hooks
+        .iter()
+        .map(|h| h.handler)
+        .find(|h| *h == handler)
+        .unwrap()
+}
+
+fn ways(p: &Plan) -> Vec<How> {
+    let mut all: Vec<How> = p
+        .hooks
+        .iter()
+        .flat_map(|h| &h.attach)
+        .map(|a| a.how)
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn planned(p: &Plan) -> Vec<&str> {
+    p.hooks.iter().map(|h| h.hook.handler).collect()
+}
+
+#[test]
+fn kernels_with_module_btf_give_every_point_by_trampolines() {
+    for kernel in ["6.1", "6.12", "7.3"] {
+        for role in [Role::Host, Role::Target] {
+            let p = plan(role, &facts(kernel, role));
+            assert!(p.possible(), "{kernel} {role:?}: {:?}", p.problems);
+            assert!(p.missing.is_empty(), "{kernel} {role:?}: {:?}", p.missing);
+            assert_eq!(
+                ways(&p),
+                [How::RawTp, How::Fentry, How::Fexit],
+                "{kernel} {role:?}"
+            );
+            let last = p.hooks.last().unwrap();
+            assert!(last.hook.last && last.present());
+        }
+    }
+}
+
+#[test]
+fn sendpage_where_it_is_else_sendmsg_never_both() {
+    let p = plan(Role::Host, &facts("6.1", Role::Host));
+    assert!(!planned(&p).contains(&"h_sendmsg"));
+    let sites = &hook(&p, "h_sendpage", Kind::Entry).attach;
+    let names: Vec<&str> = sites.iter().map(|a| a.site.name).collect();
+    assert_eq!(names, ["kernel_sendpage", "sock_no_sendpage"]);
+
+    let p = plan(Role::Host, &facts("6.12", Role::Host));
+    for kind in [Kind::Entry, Kind::Exit] {
+        let main = hook(&p, "h_sendpage", kind);
+        assert!(!main.present());
+        assert_eq!(main.replaced_by, Some("h_sendmsg"));
+        let other = hook(&p, "h_sendmsg", kind);
+        assert_eq!(other.stands_for, Some("kernel_sendpage"));
+        assert_eq!(other.attach.len(), 1);
+    }
+}
+
+#[test]
+fn the_target_does_not_hook_sock_no_sendpage() {
+    let p = plan(Role::Target, &facts("6.1", Role::Target));
+    let sites = &hook(&p, "t_sendpage", Kind::Entry).attach;
+    assert_eq!(
+        sites.iter().map(|a| a.site.name).collect::<Vec<_>>(),
+        ["kernel_sendpage"]
+    );
+}
+
+#[test]
+fn without_block_io_start_the_request_has_the_time() {
+    let p = plan(Role::Host, &facts("6.1", Role::Host));
+    assert!(!hook(&p, "h_io_start", Kind::Tracepoint).present());
+    assert!(!p.missing.contains_key("block_start"));
+    let state = p
+        .states()
+        .into_iter()
+        .find(|s| s.program == "h_io_start")
+        .unwrap();
+    assert_eq!(state.how, "absent");
+    assert_eq!(
+        state.note,
+        "no such tracepoint; request.start_time_ns stands in"
+    );
+}
+
+#[test]
+fn modules_without_btf_are_a_problem_until_files_are_given() {
+    // 5.10 has kernel BTF but none for modules.
+    let mut f = facts("5.10", Role::Target);
+    let p = plan(Role::Target, &f);
+    let what: Vec<&str> = p.problems.iter().map(|p| p.what.as_str()).collect();
+    assert_eq!(
+        what,
+        ["module nvmet_tcp has no BTF", "module nvmet has no BTF"]
+    );
+    assert!(p.problems.iter().all(|p| p.remedy.contains("--btf DIR")));
+
+    for m in f.modules.values_mut() {
+        m.btf = ModuleBtf::File("/b".into());
+    }
+    let p = plan(Role::Target, &f);
+    assert!(p.possible(), "{:?}", p.problems);
+    // Functions of vmlinux still by trampoline, those of modules by kprobe.
+    let init = hook(&p, "t_init", Kind::Entry);
+    assert_eq!(init.attach[0].how, How::Kprobe);
+    assert_eq!(
+        hook(&p, "t_sendpage", Kind::Entry).attach[0].how,
+        How::Fentry
+    );
+    // 5.10's name of nvmet_tcp_build_pdu_iovec.
+    let h2c = hook(&p, "t_h2c_data", Kind::Entry);
+    assert_eq!(h2c.attach.len(), 1);
+    assert_eq!(h2c.attach[0].site.name, "nvmet_tcp_map_pdu_iovec");
+}
+
+#[test]
+fn a_function_the_compiler_inlined_costs_its_points_and_says_which() {
+    // 5.10 has no nvme_tcp_setup_h2c_data_pdu of its own.
+    let mut f = facts("5.10", Role::Host);
+    for m in f.modules.values_mut() {
+        m.btf = ModuleBtf::File("/b".into());
+    }
+    let p = plan(Role::Host, &f);
+    assert!(p.possible());
+    let missing: Vec<&str> = p.missing.keys().copied().collect();
+    assert_eq!(missing, ["r2t_arrived", "r2t_read"]);
+    assert_eq!(
+        p.missing["r2t_read"],
+        "nvme_tcp_setup_h2c_data_pdu: not in this kernel, or inlined"
+    );
+}
+
+#[test]
+fn a_helper_missing_costs_the_points_it_helps_with() {
+    let mut f = facts("6.12", Role::Host);
+    f.functions.remove("nvme_tcp:nvme_tcp_data_ready");
+    let p = plan(Role::Host, &f);
+    assert!(p.possible());
+    let missing: Vec<&str> = p.missing.keys().copied().collect();
+    assert_eq!(missing, ["r2t_arrived", "resp_arrived"]);
+}
+
+#[test]
+fn without_trampolines_entries_go_by_kprobe_and_exits_are_missing() {
+    let mut f = facts("6.1", Role::Host);
+    f.trampoline = Some(Err("Unknown error 524".into()));
+    let p = plan(Role::Host, &f);
+    assert!(p.possible());
+    assert_eq!(ways(&p), [How::RawTp, How::Kprobe]);
+    let missing: Vec<&str> = p.missing.keys().copied().collect();
+    assert_eq!(missing, ["data_send_end", "send_end"]);
+    assert!(p.notes.iter().any(|n| n.contains("524")), "{:?}", p.notes);
+}
+
+#[test]
+fn a_required_hook_missing_is_a_problem() {
+    let mut f = facts("6.12", Role::Target);
+    f.functions.remove("vmlinux:sock_sendmsg");
+    let p = plan(Role::Target, &f);
+    assert_eq!(p.problems.len(), 1, "{:?}", p.problems);
+    assert_eq!(p.problems[0].kind, ProblemKind::Kernel);
+    assert!(
+        p.problems[0].what.starts_with("kernel_sendpage: "),
+        "{}",
+        p.problems[0].what
+    );
+
+    let mut f = facts("6.12", Role::Host);
+    f.tracepoints.remove("nvme_setup_cmd");
+    let p = plan(Role::Host, &f);
+    assert_eq!(p.problems[0].what, "nvme_setup_cmd: no such tracepoint");
+}
+
+#[test]
+fn the_driver_not_loaded_is_said_once_with_the_command() {
+    let mut f = facts("6.12", Role::Target);
+    for m in f.modules.values_mut() {
+        m.loaded = false;
+    }
+    f.functions.retain(|k, _| k.starts_with("vmlinux:"));
+    let p = plan(Role::Target, &f);
+    assert_eq!(p.problems.len(), 1, "{:?}", p.problems);
+    assert_eq!(p.problems[0].kind, ProblemKind::NotLoaded);
+    assert_eq!(
+        p.problems[0].to_string(),
+        "module nvmet_tcp is not loaded: modprobe nvmet-tcp"
+    );
+}
+
+#[test]
+fn a_built_in_driver_is_found_in_vmlinux() {
+    let mut f = facts("6.12", Role::Target);
+    for m in f.modules.values_mut() {
+        (m.loaded, m.built_in, m.btf) = (false, true, ModuleBtf::Absent);
+    }
+    let functions = std::mem::take(&mut f.functions);
+    for (key, v) in functions {
+        let name = key.split_once(':').unwrap().1.to_owned();
+        f.functions.insert(format!("vmlinux:{name}"), v);
+    }
+    let p = plan(Role::Target, &f);
+    assert!(p.possible(), "{:?}", p.problems);
+    assert!(p.missing.is_empty());
+    assert!(
+        p.hooks
+            .iter()
+            .flat_map(|h| &h.attach)
+            .filter(|a| a.how != How::RawTp)
+            .all(|a| a.module == "vmlinux")
+    );
+}
+
+#[test]
+fn capabilities_are_named_and_sys_admin_stands_for_both() {
+    let mut f = facts("6.12", Role::Host);
+    f.caps = 0;
+    let p = plan(Role::Host, &f);
+    let what: Vec<&str> = p.problems.iter().map(|p| p.what.as_str()).collect();
+    assert_eq!(
+        what,
+        [
+            "capability cap_bpf is missing",
+            "capability cap_perfmon is missing"
+        ]
+    );
+    assert!(p.problems.iter().all(|p| p.kind == ProblemKind::Permission));
+
+    f.caps = 1 << CAP_SYS_ADMIN;
+    assert!(plan(Role::Host, &f).possible());
+
+    // Ids of module BTF need CAP_SYS_ADMIN: kprobes on modules without it.
+    f.caps = 1 << CAP_BPF | 1 << CAP_PERFMON;
+    let p = plan(Role::Host, &f);
+    assert!(p.possible());
+    assert_eq!(
+        hook(&p, "h_recv_skb", Kind::Entry).attach[0].how,
+        How::Kprobe
+    );
+    assert_eq!(
+        hook(&p, "h_copy_bits", Kind::Entry).attach[0].how,
+        How::Fentry
+    );
+}
+
+#[test]
+fn lockdown_by_integrity_is_fine_by_confidentiality_is_not() {
+    let mut f = facts("6.12", Role::Host);
+    f.lockdown = "integrity".into();
+    assert!(plan(Role::Host, &f).possible());
+    f.lockdown = "confidentiality".into();
+    let p = plan(Role::Host, &f);
+    assert_eq!(p.problems.len(), 1);
+    assert!(p.problems[0].what.contains("lockdown"));
+}
+
+#[test]
+fn a_name_of_several_functions_needs_btf() {
+    let mut f = facts("6.12", Role::Host);
+    let v = f.functions.get_mut("nvme_tcp:nvme_tcp_timeout").unwrap();
+    v.copies = 2;
+    assert!(hook(&plan(Role::Host, &f), "h_timeout", Kind::Entry).present());
+    f.functions
+        .get_mut("nvme_tcp:nvme_tcp_timeout")
+        .unwrap()
+        .btf = false;
+    let p = plan(Role::Host, &f);
+    assert_eq!(
+        hook(&p, "h_timeout", Kind::Entry).why(),
+        "2 functions have this name"
+    );
+}
+
+#[test]
+fn every_hook_planned_has_a_state_for_the_header() {
+    for kernel in ["6.1", "6.12", "7.3"] {
+        let p = plan(Role::Host, &facts(kernel, Role::Host));
+        let sites: usize = p
+            .hooks
+            .iter()
+            .map(|h| h.attach.len() + h.absent.len())
+            .sum();
+        let states = p.states();
+        assert_eq!(states.len(), sites);
+        assert!(
+            states
+                .iter()
+                .all(|s| (s.how == "absent") != s.note.is_empty()
+                    || s.note.starts_with("stands in for "))
+        );
+    }
+}
