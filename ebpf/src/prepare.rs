@@ -207,3 +207,116 @@ fn link(object: &mut Object, maps: &HashMap<String, Made>) -> Result<(), String>
     object.sanitize_functions(aya::features());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::OBJECTS;
+
+    fn value<'a>(all: &'a [(&str, Vec<u8>)], name: &str) -> &'a [u8] {
+        &all.iter().find(|(n, _)| *n == name).unwrap().1
+    }
+
+    #[test]
+    fn every_object_has_every_constant_in_the_size_written() {
+        for o in OBJECTS {
+            let all = constants(&Options::default(), true).unwrap();
+            let mut object = Object::parse(o.code).unwrap();
+            let globals = all
+                .iter()
+                .map(|(n, v)| (*n, (v.as_slice(), true)))
+                .collect();
+            object.patch_map_data(globals).unwrap();
+            // And none that nobody sets: .rodata holds just these.
+            let rodata = object
+                .maps
+                .values()
+                .find(|m| m.section_kind() == EbpfSectionKind::Rodata)
+                .unwrap();
+            assert!(rodata.data().len() >= all.iter().map(|(_, v)| v.len()).sum());
+        }
+    }
+
+    #[test]
+    fn the_maps_values_are_as_large_as_user_space_thinks() {
+        for o in OBJECTS {
+            let object = Object::parse(o.code).unwrap();
+            let map = |n: &str| {
+                object
+                    .maps
+                    .get(n)
+                    .unwrap_or_else(|| panic!("{}: {n}", o.name))
+            };
+            assert_eq!(
+                map("inflight").value_size() as usize,
+                crate::readout::FLIGHT
+            );
+            assert_eq!(
+                map("counts").key_size() as usize,
+                size_of::<crate::shared::CountKey>()
+            );
+            assert_eq!(
+                map("stats").max_entries() as usize,
+                crate::shared::STATS.len()
+            );
+        }
+    }
+
+    #[test]
+    fn opcodes_are_a_bit_each() {
+        let o = Options {
+            opcodes: vec![0, 2, 0x79, 0xff],
+            ..Options::default()
+        };
+        let all = constants(&o, false).unwrap();
+        let words: Vec<u64> = value(&all, "cfg_ops")
+            .chunks(8)
+            .map(|b| u64::from_ne_bytes(b.try_into().unwrap()))
+            .collect();
+        assert_eq!(words, [0b101, 1 << 57, 0, 1 << 63]);
+        let all = constants(&Options::default(), false).unwrap();
+        assert!(value(&all, "cfg_ops").iter().all(|b| *b == 0xff));
+    }
+
+    #[test]
+    fn a_device_longer_than_the_room_is_compared_by_its_end() {
+        let long = format!("/dev/disk/by-id/{}end", "x".repeat(40));
+        let o = Options {
+            devices: vec!["nvme0n1".into(), long],
+            ..Options::default()
+        };
+        let all = constants(&o, false).unwrap();
+        assert_eq!(value(&all, "cfg_devs"), [2]);
+        let room = value(&all, "cfg_dev");
+        assert_eq!(room.len(), MAX_DEVICES * DEVICE);
+        assert_eq!(&room[..8], b"nvme0n1\0");
+        assert_eq!(
+            &room[DEVICE..2 * DEVICE],
+            [&b"x".repeat(28)[..], b"end\0"].concat()
+        );
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let none = Options {
+            sample: 0,
+            ..Options::default()
+        };
+        assert!(
+            constants(&none, false)
+                .unwrap_err()
+                .to_string()
+                .contains("1 in 0")
+        );
+        let many = Options {
+            devices: vec!["a".into(); 9],
+            ..Options::default()
+        };
+        assert!(
+            constants(&many, false)
+                .unwrap_err()
+                .to_string()
+                .starts_with("9 devices: ")
+        );
+    }
+}
