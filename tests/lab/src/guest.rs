@@ -21,7 +21,7 @@ use crate::wire::{CHUNK, Frame, Kind, PushHead};
 
 /// How long a guest may take from QEMU's start to its agent's first word; the
 /// usual is 5 s, on a machine that compiles at the same time more.
-const BOOT: Duration = Duration::from_secs(90);
+const BOOT: Duration = Duration::from_secs(180);
 
 /// The tools that run in guests.
 const TOOLS: [&str; 2] = ["ntp-probe", "ntp-capture"];

@@ -12,7 +12,7 @@ use ntp_lab::{BootOpts, Guest, RunOpts, is_lost, run};
 /// Guests want a CPU each: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 fn options() -> BootOpts {
     let mut opts = BootOpts::new("6.1");
