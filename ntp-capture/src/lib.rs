@@ -85,11 +85,16 @@ pub fn run(options: &Options) -> Result<Status> {
     let mut progress = progress::Progress::new(&header, options);
     let end = recording::run(&mut kernel, &mut output, &header, &limits, &mut progress);
     kernel.close();
-    finish(end?, output, &mut progress)
+    finish(end?, options, output, &mut progress)
 }
 
 /// Closes the output and says on standard error what became of the recording.
-fn finish(end: End, output: Output, progress: &mut progress::Progress) -> Result<Status> {
+fn finish(
+    end: End,
+    options: &Options,
+    output: Output,
+    progress: &mut progress::Progress,
+) -> Result<Status> {
     let name = output.name().to_owned();
     let mut failed = end.failed;
     if failed.is_none() {
@@ -100,7 +105,7 @@ fn finish(end: End, output: Output, progress: &mut progress::Progress) -> Result
     {
         return Ok(Status::Done);
     }
-    progress.summary(&end.totals, &name);
+    progress.summary(&end.totals, options, &name);
     let lost: u64 = end.totals.lost.values().sum();
     if let Some(error) = failed {
         warn(

@@ -10,7 +10,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::time::{ClockId, clock_gettime};
 use ntp_ebpf::Stats;
 use ntp_ebpf::shared::Name;
-use ntp_record::{Counts, Header, Record, Totals};
+use ntp_record::{Counts, Header, Item, Record, Totals};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -94,7 +94,7 @@ pub(crate) fn run(
                 at_ns: now_ns()?,
                 groups: source.counts()?,
             };
-            mover.progress.counts(&counts);
+            mover.progress.apply(&Item::Counts(counts.clone()));
             failed = write(output, |w| w.counts(&counts).and_then(|()| w.flush()));
         }
         mover
@@ -102,7 +102,7 @@ pub(crate) fn run(
             .quiet(begin.elapsed(), || Ok(source.stats()?.seen))?;
         if !limits.interval.is_zero() && reported.elapsed() >= limits.interval {
             reported += limits.interval;
-            mover.progress.interval(begin.elapsed(), &source.stats()?);
+            mover.progress.interval(now_ns()?, &source.stats()?);
         }
         if stop {
             break;
@@ -124,7 +124,7 @@ pub(crate) fn run(
     let stats = source.stats()?;
     let mut totals = totals(&stats, mover.written, unfinished, end_ns);
     totals.groups = source.counts()?;
-    mover.progress.totals(&totals);
+    mover.progress.apply(&Item::Totals(totals.clone()));
     if failed.is_none() {
         failed = write(output, |w| w.totals(&totals).and_then(|()| w.flush()));
     }
@@ -197,11 +197,11 @@ impl<'a> Mover<'a> {
             for name in self.names.drain(..) {
                 let failed = match &name {
                     Name::Connection(c) if self.known.insert((1, c.id)) => {
-                        self.progress.connection(c);
+                        self.progress.apply(&Item::Connection(c.clone()));
                         write(output, |w| w.connection(c))
                     }
                     Name::Device(d) if self.known.insert((2, d.id)) => {
-                        self.progress.device(d);
+                        self.progress.apply(&Item::Device(d.clone()));
                         write(output, |w| w.device(d))
                     }
                     _ => None,
