@@ -111,9 +111,9 @@ pub struct Track {
     /// Newest moment, and all bounds brought there.
     now: i64,
     run: Span,
-    /// Intervals at the knots' starts at [`MAX_PPM`], as of the last [`Track::refresh`].
+    /// Intervals at the knots' starts at [`MAX_PPM`], as of the last [`Track::settle`].
     coarse: Vec<(i64, Span)>,
-    /// The same with the drift taken out, as of the last [`Track::settle`].
+    /// The same with the drift taken out.
     fine: Vec<(i64, Span)>,
     drift: Drift,
     stale: bool,
@@ -155,7 +155,7 @@ impl Track {
         if at > self.now - SPACING || self.coarse.is_empty() {
             return self.run.after(at - self.now);
         }
-        around(&self.coarse, at, |span, from| span.after(at - from))
+        self.past(at)
     }
 
     /// Whether a pair is possible: in order under some theta of the interval.
@@ -249,18 +249,15 @@ impl Track {
         self.knots.get_mut(index)
     }
 
-    /// Makes [`Track::span`] see, at past moments, the bounds added since.
-    pub fn refresh(&mut self) {
-        if std::mem::take(&mut self.stale) {
-            let mut coarse = std::mem::take(&mut self.coarse);
-            self.cones(&mut coarse, |bound, at| (bound.ns, slack(at - bound.at)));
-            self.coarse = coarse;
-        }
-    }
-
-    /// Estimates the drift and makes [`Track::offset`] see all bounds.
+    /// Estimates the drift, and makes [`Track::offset`] and, at past moments,
+    /// [`Track::span`] see the bounds added since the last time.
     pub fn settle(&mut self) {
-        self.refresh();
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let mut coarse = std::mem::take(&mut self.coarse);
+        self.cones(&mut coarse, |bound, at| (bound.ns, slack(at - bound.at)));
+        self.coarse = coarse;
         self.drift = self.fit();
         let drift = self.drift;
         let mut fine = std::mem::take(&mut self.fine);
@@ -351,20 +348,22 @@ impl Track {
     /// The interval that holds theta from one moment of the host's clock to
     /// another, as of the last [`Track::settle`].
     pub fn offset(&self, from: i64, to: i64) -> Span {
-        let at = |moment: i64| {
-            let moved = self.drift.moved(moment);
-            let fine = around(&self.fine, moment, |span, from| {
-                span.widen(self.drift.slack(moment - from))
-            });
-            let fine = Span {
-                lo: fine.lo.saturating_add(moved),
-                hi: fine.hi.saturating_add(moved),
-            };
-            let coarse = around(&self.coarse, moment, |span, from| span.after(moment - from));
-            let both = coarse.and(fine);
-            if both.is_empty() { coarse } else { both }
+        self.past(from).cover(self.past(to))
+    }
+
+    /// The interval at a moment among the knots.
+    fn past(&self, at: i64) -> Span {
+        let moved = self.drift.moved(at);
+        let fine = around(&self.fine, at, |span, from| {
+            span.widen(self.drift.slack(at - from))
+        });
+        let fine = Span {
+            lo: fine.lo.saturating_add(moved),
+            hi: fine.hi.saturating_add(moved),
         };
-        at(from).cover(at(to))
+        let coarse = around(&self.coarse, at, |span, from| span.after(at - from));
+        let both = coarse.and(fine);
+        if both.is_empty() { coarse } else { both }
     }
 
     /// Estimated drift, ppm of the host's clock; `None` while too little is known.

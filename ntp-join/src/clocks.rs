@@ -3,6 +3,7 @@
 use crate::clock::Span;
 use crate::joiner::{Clock, Joiner, State};
 use crate::limits::{HostTimes, Limits, TargetTimes, end};
+use crate::matching::sampled_by;
 use crate::names::weak;
 use crate::vote::{Field, Host, Verdict};
 use ntp_record::header::Role;
@@ -161,19 +162,30 @@ impl Joiner {
         targets.sort_unstable();
         targets.dedup();
         let share = ENOUGH / over.len().max(1);
+        let sampling = |conn: u32| {
+            let header = &self.recordings[self.conns[conn as usize].recording].header;
+            (header.sampling, header.salt)
+        };
         let hosts = over
             .iter()
             .flat_map(|(conn, over)| {
                 let pending = &self.conns[*conn as usize].pending;
+                // One that no target can have recorded says nothing.
+                let coarse = over.iter().map(|conn| sampling(*conn)).min();
                 // The newest: the older ones may lie before the other's beginning.
                 let skip = pending.len().saturating_sub(share);
-                pending.iter().skip(skip).filter_map(|record: &Record| {
-                    Some(Host {
-                        record,
-                        times: HostTimes::of(record)?,
-                        over,
+                pending
+                    .iter()
+                    .skip(skip)
+                    .filter_map(move |record: &Record| {
+                        let (n, salt) = coarse?;
+                        sampled_by(n, salt, record).then_some(())?;
+                        Some(Host {
+                            record,
+                            times: HostTimes::of(record)?,
+                            over,
+                        })
                     })
-                })
             })
             .collect();
         let records = targets.into_iter().flat_map(|conn| {
@@ -235,6 +247,7 @@ impl Joiner {
     /// connection has records, how many fit exactly one of them.
     fn likeness(&self, host: u32, target: u32, clock: usize) -> (usize, usize) {
         let store = &self.conns[target as usize].store;
+        let header = &self.recordings[self.conns[target as usize].recording].header;
         let clock = &self.clocks[clock];
         let Some(first) = store.oldest().and_then(end) else {
             return (0, 0);
@@ -245,6 +258,9 @@ impl Joiner {
             let Some(times) = HostTimes::of(record) else {
                 continue;
             };
+            if !sampled_by(header.sampling, header.salt, record) {
+                continue;
+            }
             let span = clock.span(times.over);
             let there = times.over.saturating_add(span.lo)..=times.over.saturating_add(span.hi);
             if *there.end() < first || *there.start() > last {

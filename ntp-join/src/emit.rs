@@ -24,7 +24,8 @@ impl Joiner {
             let Some(oldest) = clock.waiting.front().map(over) else {
                 continue;
             };
-            let full = clock.waiting.len() > WAITING;
+            let most = WAITING.min(self.options.window / 16);
+            let full = clock.waiting.len() > most;
             let aged = oldest < tried.saturating_sub(2 * SETTLE);
             if !(all || full || aged || matches!(clock.state, State::Same)) {
                 continue;
@@ -39,7 +40,7 @@ impl Joiner {
                         .iter()
                         .take_while(|joined| over(joined) <= due);
                     aged.count()
-                        .max(clock.waiting.len().saturating_sub(WAITING / 2))
+                        .max(clock.waiting.len().saturating_sub(most / 2))
                 }
             };
             if let State::Known(track) = &mut clock.state {
@@ -58,7 +59,8 @@ impl Joiner {
     /// Writes in order of the host's start, as far as it is known.
     fn write_ready(&mut self, sink: &mut dyn Sink, all: bool) -> io::Result<()> {
         let clocks_wait = self.clocks.iter().any(|clock| !clock.waiting.is_empty());
-        if self.ready.is_empty() || !(all || self.ready.len() > READY || !clocks_wait) {
+        let full = self.ready.len() > READY.min(self.options.window / 16);
+        if self.ready.is_empty() || !(all || full || !clocks_wait) {
             return Ok(());
         }
         let mut ready = std::mem::take(&mut self.ready);

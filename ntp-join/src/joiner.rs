@@ -2,6 +2,7 @@
 
 use crate::clock::Track;
 use crate::limits::end;
+use crate::matching::sampled_by;
 use crate::names::{Conn, Dev, Domain, Over, Recording, strong};
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role, Totals};
@@ -483,6 +484,7 @@ impl Joiner {
             Role::Host => self.totals.host += records.len() as u64,
             Role::Target => self.totals.target += records.len() as u64,
         }
+        let foreign = self.coarsest_needed(at);
         let (mut conn_id, mut conn, mut dev_id, mut dev) = (None, 0, None, 0);
         for record in records {
             if conn_id != Some(record.conn) {
@@ -506,8 +508,15 @@ impl Joiner {
                     recording.start = recording.start.min(start);
                 }
             }
+            self.conns[conn as usize].records += 1;
+            if foreign.is_some_and(|(n, salt)| !sampled_by(n, salt, &record)) {
+                match role {
+                    Role::Host => self.count_host(cause::NOT_SAMPLED),
+                    Role::Target => self.count_target(cause::NOT_SAMPLED),
+                }
+                continue;
+            }
             let conn = &mut self.conns[conn as usize];
-            conn.records += 1;
             match role {
                 Role::Host => self.hosts[domain].queue.push_back(record),
                 Role::Target => {
@@ -519,6 +528,18 @@ impl Joiner {
                 }
             }
         }
+    }
+
+    /// Sampling of the other side, when all of its recordings of this salt are
+    /// coarser than this one: what they do not have need not be kept.
+    fn coarsest_needed(&self, recording: usize) -> Option<(u32, u32)> {
+        let header = &self.recordings[recording].header;
+        let finest = (self.recordings.iter())
+            .map(|other| &other.header)
+            .filter(|other| other.role != header.role && other.salt == header.salt)
+            .map(|other| other.sampling)
+            .min()?;
+        (finest > header.sampling).then_some((finest, header.salt))
     }
 
     /// Records held in memory.

@@ -19,6 +19,7 @@ pub mod limits;
 mod matching;
 pub mod names;
 mod report;
+pub use report::lines;
 pub mod run;
 pub mod store;
 pub mod vote;

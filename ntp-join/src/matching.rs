@@ -22,6 +22,8 @@ enum Outcome {
     Wait,
 }
 
+/// A record that ended so long before the newest is of the past, ns.
+const BACK: i64 = 5_000_000;
 /// A key is looked for in so many records at most.
 const DEEPEST: usize = 4096;
 
@@ -32,11 +34,6 @@ impl Joiner {
     /// Those of the output.
     pub fn advance(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         self.find_clocks(false);
-        for clock in &mut self.clocks {
-            if let State::Known(track) = &mut clock.state {
-                track.refresh();
-            }
-        }
         let mut lag = self.options.lag;
         let held = self.held();
         if held > self.options.window / 2 {
@@ -45,6 +42,7 @@ impl Joiner {
             lag = (i128::from(lag) * left * 2 / self.options.window as i128) as i64;
         }
         for domain in 0..self.hosts.len() {
+            self.look_back(domain, lag);
             self.match_queue(domain);
             self.match_late(domain, lag);
         }
@@ -66,6 +64,7 @@ impl Joiner {
         self.advance(sink)?;
         self.find_clocks(true);
         for domain in 0..self.hosts.len() {
+            self.look_back(domain, 0);
             self.match_queue(domain);
             self.match_late(domain, i64::MIN);
         }
@@ -91,6 +90,23 @@ impl Joiner {
             .map(|recording| recording.seen)
             .min()
             .unwrap_or(i64::MAX)
+    }
+
+    /// Brings the intervals of the past up to date when records of the past
+    /// are about to be looked for.
+    fn look_back(&mut self, domain: usize, lag: i64) {
+        let side = &self.hosts[domain];
+        let past = |record: Option<&Record>, lag: i64| {
+            let due = side.tried.saturating_sub(lag);
+            record.and_then(end).is_some_and(|over| over < due)
+        };
+        if past(side.late.front(), lag.max(0)) || past(side.queue.front(), BACK) {
+            for clock in self.clocks.iter_mut().filter(|clock| clock.host == domain) {
+                if let State::Known(track) = &mut clock.state {
+                    track.settle();
+                }
+            }
+        }
     }
 
     fn match_queue(&mut self, domain: usize) {
@@ -263,11 +279,11 @@ impl Joiner {
         }
     }
 
-    fn count_host(&mut self, cause: &'static str) {
+    pub(crate) fn count_host(&mut self, cause: &'static str) {
         *self.host_left.entry(cause).or_default() += 1;
     }
 
-    fn count_target(&mut self, cause: &'static str) {
+    pub(crate) fn count_target(&mut self, cause: &'static str) {
         *self.target_left.entry(cause).or_default() += 1;
     }
 
@@ -514,7 +530,8 @@ impl Joiner {
     }
 }
 
-fn sampled_by(n: u32, salt: u32, record: &Record) -> bool {
+/// Whether a recording of one in `n` has a command.
+pub(crate) fn sampled_by(n: u32, salt: u32, record: &Record) -> bool {
     let key = sample::Key {
         slba: record.slba,
         nsid: record.nsid,

@@ -375,7 +375,7 @@ impl<'a> Field<'a> {
         for limits in &all {
             track.add(limits);
         }
-        track.refresh();
+        track.settle();
         (track, all.len())
     }
 }
