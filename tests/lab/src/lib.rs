@@ -10,6 +10,7 @@
 
 mod apt;
 mod base;
+mod boot;
 mod cache;
 mod console;
 mod cpio;
@@ -24,9 +25,10 @@ mod shell;
 mod sysroot;
 pub mod wire;
 
+pub use boot::{BootOpts, default_bin_dir, with_tools};
 pub use cache::{Cache, Prepared};
 pub use facts::{Facts, ToolRun};
-pub use guest::{BootOpts, Guest, Output, default_bin_dir, with_tools};
+pub use guest::{Guest, Output};
 pub use link::GuestLost;
 pub use qemu::Net;
 pub use run::{Drive, RunOpts, is_lost, run};

@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, FromArgMatches, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::boot::{BootOpts, with_tools};
 use crate::facts::{Facts, ToolRun};
-use crate::guest::{BootOpts, Guest, with_tools};
+use crate::guest::Guest;
 use crate::link::GuestLost;
 use crate::say;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::guest::{BootOpts, Guest, Output, with_tools};
+use crate::boot::{BootOpts, with_tools};
+use crate::guest::{Guest, Output};
 
 /// Which guest, and what in it.
 #[derive(Debug, Clone, Args)]
