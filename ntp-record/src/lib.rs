@@ -31,6 +31,7 @@ mod num;
 pub mod point;
 pub mod record;
 pub mod row;
+pub mod row_csv;
 pub mod sample;
 pub mod stream;
 pub mod tool;

@@ -319,8 +319,12 @@ pub struct Totals {
     pub target: u64,
     /// Pairs; `None` when nothing was joined.
     pub matched: Option<u64>,
+    /// Part of the host's records that were matched.
+    pub matched_of_host: Option<f64>,
     /// Host records that began and ended while their target was recording.
     pub host_inside: Option<u64>,
+    /// Matched records, as part of those.
+    pub matched_of_inside: Option<f64>,
     /// Host records ntp-join left out, per cause.
     pub host_left: BTreeMap<String, u64>,
     /// Target records ntp-join left out, per cause.

@@ -4,6 +4,7 @@ use crate::{By, Engine, Options};
 use anyhow::{Context, Result};
 use clap::Parser;
 use ntp_record::row::Row;
+use ntp_record::row_csv::CsvWriter;
 use ntp_record::tool::{self, Commit, OutFile, Status};
 use ntp_record::{Item, Reader, interrupt};
 use std::io::Write;
@@ -107,6 +108,7 @@ pub fn stages(reader: &mut Reader, args: &Args, out: &mut impl Write) -> Result<
         interval_ns: args.interval,
         max_groups: args.max_groups as usize,
     });
+    let mut out = Rows::new(args.format, out);
     let name = reader.name().to_owned();
     let mut damaged = false;
     while let Some(item) = reader.next()? {
@@ -117,14 +119,11 @@ pub fn stages(reader: &mut Reader, args: &Args, out: &mut impl Write) -> Result<
         engine.apply(&item);
         let rows = engine.take_rows();
         if !rows.is_empty() {
-            write(&rows, args.format, out)?;
-            // Somebody watches: a row that is ready goes out.
-            out.flush()?;
+            out.write(&rows)?;
         }
     }
     let rows = engine.finish();
-    write(&rows, args.format, out)?;
-    out.flush()?;
+    out.write(&rows)?;
     let empty = rows
         .iter()
         .any(|row| matches!(row, Row::Totals(totals) if totals.reported == 0));
@@ -141,16 +140,41 @@ pub fn stages(reader: &mut Reader, args: &Args, out: &mut impl Write) -> Result<
     })
 }
 
-fn write(rows: &[Row], format: RowFormat, out: &mut impl Write) -> Result<()> {
-    match format {
-        RowFormat::Ndjson => {
-            for row in rows {
-                let mut line = serde_json::to_vec(row).context("a row")?;
-                line.push(b'\n');
-                out.write_all(&line)?;
+/// Rows to their encoding.
+enum Rows<W: Write> {
+    Ndjson(W),
+    Csv(Box<CsvWriter<W>>),
+}
+
+impl<W: Write> Rows<W> {
+    fn new(format: RowFormat, out: W) -> Self {
+        match format {
+            RowFormat::Ndjson => Rows::Ndjson(out),
+            RowFormat::Csv => Rows::Csv(Box::new(CsvWriter::new(out))),
+        }
+    }
+
+    fn write(&mut self, rows: &[Row]) -> Result<()> {
+        for row in rows {
+            match self {
+                Rows::Ndjson(out) => {
+                    let mut line = serde_json::to_vec(row).context("a row")?;
+                    line.push(b'\n');
+                    out.write_all(&line)?;
+                }
+                Rows::Csv(out) => {
+                    if let Row::Warning(warning) = row {
+                        tool::warn(TOOL, &warning.text);
+                    }
+                    out.row(row)?;
+                }
             }
         }
-        RowFormat::Csv => anyhow::bail!("csv: in the making"),
+        // Somebody watches: a row that is ready goes out.
+        match self {
+            Rows::Ndjson(out) => out.flush()?,
+            Rows::Csv(out) => out.flush()?,
+        }
+        Ok(())
     }
-    Ok(())
 }

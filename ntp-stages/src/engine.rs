@@ -120,10 +120,11 @@ impl Engine {
                     .map(|header| header.sampling)
                     .max();
                 self.sampled(sampling.unwrap_or(0));
-                self.begin(match join.hosts.as_slice() {
-                    [only] => Some(only.start_ns).filter(|start| *start != 0),
+                let base = match join.hosts.as_slice() {
+                    [only] => start(only),
                     _ => None,
-                });
+                };
+                self.begin(base, join.hosts.iter().any(Header::is_rebuilt));
             }
             Item::Connection(_) | Item::Device(_) => {
                 self.directory.forget_names();
@@ -168,13 +169,13 @@ impl Engine {
         self.machine(header);
         self.sampled(header.sampling);
         self.recordings.header(header);
-        self.begin(Some(header.start_ns).filter(|start| *start != 0));
+        self.begin(start(header), header.is_rebuilt());
     }
 
-    /// A segment begins.
-    fn begin(&mut self, base: Option<u64>) {
+    /// A segment begins. One whose header was filtered out has no totals to wait for.
+    fn begin(&mut self, base: Option<u64>, rebuilt: bool) {
         self.books.segments += 1;
-        self.open = true;
+        self.open = !rebuilt;
         self.directory.forget_names();
         self.clocks.forget_names();
         if let Some(intervals) = &mut self.intervals {
@@ -478,12 +479,19 @@ impl Engine {
             in_order,
             in_order_of,
         } = self.checks;
+        let matched = self.books.matched;
+        let part = |of: Option<u64>| match (matched, of) {
+            (Some(matched), Some(of)) if of > 0 => Some(matched as f64 / of as f64),
+            _ => None,
+        };
         row::Totals {
             sum_mismatches,
             wire_negative,
             out_of_order,
             in_order,
             in_order_of,
+            matched_of_host: part(Some(self.books.host)),
+            matched_of_inside: part(self.books.host_inside),
             ..self.books.clone()
         }
     }
@@ -589,6 +597,11 @@ impl Engine {
         );
         warnings
     }
+}
+
+/// When a recording began, on its clock; `None` when its header was filtered out.
+fn start(header: &Header) -> Option<u64> {
+    (!header.is_rebuilt()).then_some(header.start_ns)
 }
 
 /// View, first and last time of a batch of records.

@@ -2,13 +2,14 @@
 //!
 //! The scheme is that of HdrHistogram (each power of two is cut into 1024
 //! equal parts, so that a value is known to less than 0.1 %), with two things
-//! added that this tool needs: negative values, and memory for the powers of
-//! two that occur only. A group has some thirty of these, and a time seldom
-//! spans more than a few powers of two.
+//! added that this tool needs: negative values, and memory for the buckets
+//! that occur only. A group has some thirty of these, and a time seldom
+//! spreads over more than a few hundred buckets.
 
-/// Buckets in a page: a page is one power of two.
-const PAGE: usize = 1024;
-const PAGE_BITS: u32 = PAGE.trailing_zeros();
+/// Parts of a power of two.
+const PARTS_BITS: u32 = 10;
+/// Buckets in a page, the piece in which memory is taken.
+const PAGE: usize = 128;
 
 type Page = Option<Box<[u64; PAGE]>>;
 
@@ -22,38 +23,43 @@ pub struct Histogram {
     n: u64,
 }
 
-/// Page and bucket of a magnitude. Values below 2048 have buckets of their
-/// own, those from 2^k (k > 10) on share one with 2^(k - 10) neighbours.
+/// Bucket of a magnitude. Values below 2048 have buckets of their own, those
+/// from 2^k (k > 10) on share one with 2^(k - 10) neighbours.
 #[inline]
-fn place(magnitude: u64) -> (usize, usize) {
-    let shift = (64 - PAGE_BITS - 1).saturating_sub((magnitude | 1).leading_zeros());
-    let bucket = (magnitude >> shift) as usize + ((shift as usize) << PAGE_BITS);
-    (bucket >> PAGE_BITS, bucket & (PAGE - 1))
+fn bucket(magnitude: u64) -> usize {
+    let shift = (63 - PARTS_BITS).saturating_sub((magnitude | 1).leading_zeros());
+    (magnitude >> shift) as usize + ((shift as usize) << PARTS_BITS)
 }
 
 /// The middle of a bucket.
-fn middle(page: usize, bucket: usize) -> u64 {
-    let shift = page.saturating_sub(1) as u32;
-    let base = if page == 0 { bucket } else { bucket + PAGE };
-    let low = (base as u64) << shift;
+fn middle(bucket: usize) -> u64 {
+    let shift = (bucket >> PARTS_BITS).saturating_sub(1);
+    let low = ((bucket - (shift << PARTS_BITS)) as u64) << shift;
     low + ((1u64 << shift) - 1) / 2
 }
 
-fn count(pages: &mut Vec<Page>, magnitude: u64, times: u64) {
-    let (page, bucket) = place(magnitude);
-    if pages.len() <= page {
-        pages.resize_with(page + 1, || None);
+#[cold]
+fn page(pages: &mut Vec<Page>, number: usize) -> &mut [u64; PAGE] {
+    if pages.len() <= number {
+        pages.resize_with(number + 1, || None);
     }
-    pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[bucket] += times;
+    pages[number].get_or_insert_with(|| Box::new([0; PAGE]))
+}
+
+#[inline]
+fn count(pages: &mut Vec<Page>, magnitude: u64) {
+    let bucket = bucket(magnitude);
+    let (number, slot) = (bucket / PAGE, bucket % PAGE);
+    match pages.get_mut(number) {
+        Some(Some(page)) => page[slot] += 1,
+        _ => page(pages, number)[slot] += 1,
+    }
 }
 
 fn add(into: &mut Vec<Page>, from: &[Page]) {
-    if into.len() < from.len() {
-        into.resize_with(from.len(), || None);
-    }
-    for (into, from) in into.iter_mut().zip(from) {
+    for (number, from) in from.iter().enumerate() {
         if let Some(from) = from {
-            let into = into.get_or_insert_with(|| Box::new([0; PAGE]));
+            let into = page(into, number);
             into.iter_mut()
                 .zip(from.iter())
                 .for_each(|(into, from)| *into += from);
@@ -66,16 +72,12 @@ impl Histogram {
     #[inline]
     pub fn record(&mut self, value: i64) {
         self.n += 1;
-        if value >= 0 {
-            let (page, bucket) = place(value as u64);
-            if let Some(Some(page)) = self.up.get_mut(page) {
-                page[bucket] += 1;
-                return;
-            }
-            count(&mut self.up, value as u64, 1);
+        let pages = if value >= 0 {
+            &mut self.up
         } else {
-            count(&mut self.down, value.unsigned_abs(), 1);
-        }
+            &mut self.down
+        };
+        count(pages, value.unsigned_abs());
     }
 
     /// Adds another's counts.
@@ -85,39 +87,48 @@ impl Histogram {
         add(&mut self.down, &other.down);
     }
 
-    /// The smallest value that at least `part` of `whole` values did not
-    /// exceed (nearest rank), as the middle of its bucket; `None` when empty.
-    pub fn quantile(&self, part: u64, whole: u64) -> Option<i64> {
-        if self.n == 0 {
-            return None;
-        }
-        let rank = (u128::from(self.n) * u128::from(part)).div_ceil(u128::from(whole));
-        let mut left = u64::try_from(rank).unwrap_or(self.n).clamp(1, self.n);
+    /// For each (part, whole), in rising order: the smallest value that at
+    /// least `part` of `whole` values did not exceed (nearest rank), as the
+    /// middle of its bucket; `None` when empty.
+    pub fn quantiles<const N: usize>(&self, wanted: [(u64, u64); N]) -> [Option<i64>; N] {
+        let mut found = [None; N];
+        let rank = |(part, whole): (u64, u64)| {
+            let rank = (u128::from(self.n) * u128::from(part)).div_ceil(u128::from(whole.max(1)));
+            u64::try_from(rank)
+                .unwrap_or(u64::MAX)
+                .clamp(1, self.n.max(1))
+        };
+        let ranks = wanted.map(rank);
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
         let down = buckets(&self.down)
             .rev()
             .map(|(value, times)| (-signed(value), times));
         let up = buckets(&self.up).map(|(value, times)| (signed(value), times));
+        let (mut next, mut passed) = (0, 0);
         for (value, times) in down.chain(up) {
-            if times >= left {
-                return Some(value);
+            passed += times;
+            while next < N && passed >= ranks[next] {
+                found[next] = Some(value);
+                next += 1;
             }
-            left -= times;
+            if next == N {
+                break;
+            }
         }
-        None
+        found
     }
 }
 
+/// Middle and count of each bucket that occurs.
 fn buckets(pages: &[Page]) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-    pages
+    let taken = pages
         .iter()
         .enumerate()
-        .filter_map(|(number, page)| page.as_ref().map(|page| (number, page)))
-        .flat_map(|(number, page)| {
-            page.iter()
-                .enumerate()
-                .map(move |(bucket, times)| (middle(number, bucket), *times))
-        })
+        .filter_map(|(number, page)| Some((number, page.as_ref()?)));
+    taken.flat_map(|(number, page)| {
+        let occurs = page.iter().enumerate().filter(|(_, times)| **times != 0);
+        occurs.map(move |(slot, times)| (middle(number * PAGE + slot), *times))
+    })
 }
 
 #[cfg(test)]
@@ -163,7 +174,7 @@ mod tests {
                     (1, 1),
                 ] {
                     let right = exact(&values, part, whole);
-                    let got = histogram.quantile(part as u64, whole as u64).unwrap();
+                    let got = histogram.quantiles([(part as u64, whole as u64)])[0].unwrap();
                     let allowed =
                         right.unsigned_abs() / 2048 + u64::from(right.unsigned_abs() >= 2048);
                     assert!(
@@ -180,15 +191,15 @@ mod tests {
         for value in [0, 1, 2047, -1, -2047] {
             let mut histogram = Histogram::default();
             histogram.record(value);
-            assert_eq!(histogram.quantile(1, 2), Some(value));
+            assert_eq!(histogram.quantiles([(1, 2)])[0], Some(value));
         }
         for value in [i64::MAX, i64::MIN, i64::MIN + 1] {
             let mut histogram = Histogram::default();
             histogram.record(value);
-            let got = histogram.quantile(1, 2).unwrap();
+            let got = histogram.quantiles([(1, 2)])[0].unwrap();
             assert!(got.abs_diff(value) <= 1 << 53, "{got}, not {value}");
         }
-        assert_eq!(Histogram::default().quantile(1, 2), None);
+        assert_eq!(Histogram::default().quantiles([(1, 2)])[0], None);
     }
 
     #[test]
@@ -204,7 +215,10 @@ mod tests {
         a.iter().chain(&b).for_each(|value| both.record(*value));
         left.merge(&right);
         for part in 0..=1000 {
-            assert_eq!(left.quantile(part, 1000), both.quantile(part, 1000));
+            assert_eq!(
+                left.quantiles([(part, 1000)])[0],
+                both.quantiles([(part, 1000)])[0]
+            );
         }
     }
 
@@ -219,7 +233,7 @@ mod tests {
         }
         for part in [10, 500, 900, 990, 999] {
             let theirs = other.value_at_quantile(part as f64 / 1000.0);
-            let ours = own.quantile(part, 1000).unwrap() as u64;
+            let ours = own.quantiles([(part, 1000)])[0].unwrap() as u64;
             assert!(
                 ours.abs_diff(theirs) <= theirs / 1000 + 1,
                 "{part}: {ours}, theirs {theirs}"

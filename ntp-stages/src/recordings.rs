@@ -41,8 +41,7 @@ struct Open {
 impl Recordings {
     /// A recording begins.
     pub fn header(&mut self, header: &Header) {
-        // 0: made up from lines that came without their header.
-        self.open.start = Some(header.start_ns).filter(|start| *start != 0);
+        self.open.start = (!header.is_rebuilt()).then_some(header.start_ns);
         self.open.wall_minus_mono = header.wall_minus_mono_ns.into();
     }
 

@@ -95,13 +95,12 @@ impl Stat {
 
     /// The figures of a row.
     pub fn distribution(&self) -> Distribution {
-        let percentile = |(part, whole, _): (u64, u64, &str)| {
-            // A bucket's middle may lie beyond the extremes, which are exact.
-            self.histogram
-                .quantile(part, whole)
-                .map(|value| value.clamp(self.min, self.max))
-        };
-        let [p50_ns, p99_ns, p999_ns] = PERCENTILES.map(percentile);
+        // A bucket's middle may lie beyond the extremes, which are exact.
+        let within = |value: i64| value.clamp(self.min, self.max);
+        let found = self
+            .histogram
+            .quantiles(PERCENTILES.map(|(part, whole, _)| (part, whole)));
+        let [p50_ns, p99_ns, p999_ns] = found.map(|value| value.map(within));
         let few = PERCENTILES
             .iter()
             .filter(|(part, whole, _)| self.n > 0 && self.n < needed(*part, *whole))

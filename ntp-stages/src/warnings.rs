@@ -85,8 +85,8 @@ impl fmt::Display for Warning {
             } => {
                 write!(
                     f,
-                    "{n} commands cannot carry {}: fewer than 10 lie beyond it; ",
-                    percentiles.join(" and ")
+                    "{n} commands are too few for {}: fewer than 10 lie beyond; ",
+                    percentiles.join(", ")
                 )?;
                 match sampling_to_use {
                     Some(sampling) => write!(f, "-s {sampling} would do, or a longer recording"),

@@ -1,0 +1,76 @@
+//! What a report says, before it has a look: lines and tables.
+
+/// How a line is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Title of a group.
+    Title,
+    /// Ordinary.
+    Plain,
+    /// What stands out.
+    Strong,
+    /// Something is wrong or uncertain.
+    Warning,
+    /// Of little weight.
+    Dim,
+}
+
+/// Where the text of a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Left.
+    Left,
+    /// Right, for numbers.
+    Right,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its head.
+    pub name: &'static str,
+    /// Width at least, characters.
+    pub width: usize,
+    /// Where its text stands.
+    pub align: Align,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// One text a column; further ones stay empty.
+    pub cells: Vec<String>,
+    /// Levels below the row it belongs to.
+    pub depth: usize,
+    /// How it is meant.
+    pub style: Style,
+}
+
+/// A part of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// A line of text, and levels of indentation.
+    Text(Style, usize, String),
+    /// A table.
+    Table(Vec<Column>, Vec<Line>),
+    /// A blank line.
+    Gap,
+}
+
+/// A report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document(pub Vec<Block>);
+
+impl Document {
+    /// Adds a line of text.
+    pub fn text(&mut self, style: Style, depth: usize, text: impl Into<String>) {
+        self.0.push(Block::Text(style, depth, text.into()));
+    }
+
+    /// Adds a blank line, but never two.
+    pub fn gap(&mut self) {
+        if !matches!(self.0.last(), None | Some(Block::Gap)) {
+            self.0.push(Block::Gap);
+        }
+    }
+}
