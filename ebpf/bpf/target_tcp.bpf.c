@@ -125,6 +125,24 @@ INLINE void on_t_recv_pdu(struct nvmet_tcp_queue *queue)
 }
 ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu)
 
+/*
+ * When the PDU being read arrived and when reading it began. The driver may
+ * have been in its read call, having found nothing, when the PDU came: then it
+ * was read as it arrived.
+ */
+INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
+{
+	u64 ns;
+
+	if (!q->pdu_ns)
+		return;
+	ns = arrival_of(q, q->pdu_seq);
+	if (ns > now)
+		ns = 0;
+	*arrived_ns = ns;
+	*read_ns = ns > q->pdu_ns ? ns : q->pdu_ns;
+}
+
 INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
 {
 	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
@@ -259,12 +277,7 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 		f.r.conn = q->conn;
 		if (!q->announced)
 			connection_name(q, sq, now);
-		if (q->pdu_ns) {
-			u64 ns = arrival_of(q, q->pdu_seq);
-
-			f.r.at[NTP_T_PDU_READ] = q->pdu_ns;
-			f.r.at[NTP_T_ARRIVED] = ns <= q->pdu_ns ? ns : 0;
-		}
+		read_at(q, now, &f.r.at[NTP_T_ARRIVED], &f.r.at[NTP_T_PDU_READ]);
 	}
 	f.r.dev = admin ? 0 : d->id;
 	f.admin = admin;
@@ -278,7 +291,6 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 {
 	struct flight *f;
 	struct queue *q;
-	u64 ns;
 
 	if (!hot_all)
 		return;
@@ -292,11 +304,11 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 	if (f->r.at[NTP_T_DATA_READ])
 		return;
 	q = queue_of(f->queue);
-	if (!q || q->pdu_ns < f->r.at[NTP_T_R2T_SEND])
-		return;
-	ns = arrival_of(q, q->pdu_seq);
-	f->r.at[NTP_T_DATA_READ] = q->pdu_ns;
-	f->r.at[NTP_T_DATA_ARRIVED] = ns <= q->pdu_ns && ns >= f->r.at[NTP_T_R2T_SEND] ? ns : 0;
+	if (q)
+		read_at(q, bpf_ktime_get_ns(), &f->r.at[NTP_T_DATA_ARRIVED], &f->r.at[NTP_T_DATA_READ]);
+	/* never what came before it was asked for */
+	if (f->r.at[NTP_T_DATA_ARRIVED] < f->r.at[NTP_T_R2T_SEND])
+		f->r.at[NTP_T_DATA_ARRIVED] = 0;
 }
 ENTRY1(t_h2c_data, nvmet_tcp_build_pdu_iovec)
 
