@@ -343,6 +343,12 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
         );
         return (problems, notes);
     }
+    let by_kprobe = |m: &str| {
+        hooks
+            .iter()
+            .flat_map(|p| &p.attach)
+            .any(|a| a.module == m && a.how == How::Kprobe)
+    };
     for m in object.modules {
         let Some(module) = facts.modules.get(*m).filter(|m| !m.built_in) else {
             continue;
@@ -356,10 +362,10 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
                      /sys/kernel/btf/vmlinux) and pass --btf DIR with it as DIR/{m}"
                 ),
             ),
-            ModuleBtf::File(_) => notes.push(format!(
+            ModuleBtf::File(_) if by_kprobe(m) => notes.push(format!(
                 "{m}: BTF from a file, so its functions are hooked by kprobes, which cost more"
             )),
-            ModuleBtf::Absent | ModuleBtf::Kernel => {}
+            ModuleBtf::Absent | ModuleBtf::Kernel | ModuleBtf::File(_) => {}
         }
     }
     for p in hooks {

@@ -157,6 +157,9 @@ fn a_function_the_compiler_inlined_costs_its_points_and_says_which() {
     }
     let p = plan(Role::Host, &f);
     assert!(p.possible());
+    // nvme_core is hooked by tracepoints only: its BTF's origin costs nothing.
+    assert_eq!(p.notes.len(), 1, "{:?}", p.notes);
+    assert!(p.notes[0].starts_with("nvme_tcp: BTF from a file"));
     let missing: Vec<&str> = p.missing.keys().copied().collect();
     assert_eq!(missing, ["r2t_arrived", "r2t_read"]);
     assert_eq!(

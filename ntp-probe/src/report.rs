@@ -227,3 +227,98 @@ fn lines(p: &Planned) -> Vec<Line<'_>> {
     });
     ok.chain(absent).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ntp_ebpf::hooks::object;
+    use ntp_record::{Role, Transport};
+
+    /// The report on a machine whose facts ntp-ebpf's tests keep.
+    fn report(facts: &str, role: Role, load: &Load, json: bool) -> String {
+        let path = format!(
+            "{}/../ebpf/tests/facts/{facts}.json",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let facts: Facts = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let plan = Plan::new(object(role, Transport::Tcp).unwrap(), &facts);
+        let r = Report::new(&facts, &plan, load, &plan.notes);
+        if json { r.json().unwrap() } else { r.text() }
+    }
+
+    #[test]
+    fn a_host_of_6_1() {
+        let text = report("6.1-host", Role::Host, &Load::Ok, false);
+        let head = "kernel: 6.1.0-57-amd64\n\
+            kernel BTF: yes\n\
+            module BTF nvme_core: present\n\
+            module BTF nvme_tcp: present\n\
+            function hooks: fentry/fexit (they can attach now)\n\
+            \n\
+            host_tcp\n";
+        assert!(text.starts_with(head), "{text}");
+        for line in [
+            "\n  ok  h_recv_skb_fe    nvme_tcp_recv_skb\n",
+            "\n  ok  h_sendpage_fe    kernel_sendpage                 (required)\n",
+            "\n  ok  h_setup          tracepoint nvme_setup_cmd       (required)\n",
+            "(no such tracepoint; request.start_time_ns stands in)\n",
+        ] {
+            assert!(text.contains(line), "{line:?} not in\n{text}");
+        }
+        assert!(
+            text.ends_with("\nthe report will have every point\nload: ok\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_stand_in_names_what_it_is_for_and_the_other_way_round() {
+        let text = report("6.12-host", Role::Host, &Load::Ok, false);
+        let squeezed: Vec<String> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for line in [
+            "-- h_sendpage_fe kernel_sendpage (required) (not in this kernel, or inlined; h_sendmsg stands in)",
+            "ok h_sendmsg_fe sock_sendmsg (required) (for kernel_sendpage: absent, used)",
+        ] {
+            assert!(
+                squeezed.iter().any(|l| l == line),
+                "{line:?} not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_will_be_missing_and_what_stands_in_the_way_are_listed() {
+        let load = Load::Failed("module nvmet_tcp has no BTF".into());
+        let text = report("5.10-target", Role::Target, &load, false);
+        assert!(text.contains("\nmodule BTF nvmet_tcp: absent\n"), "{text}");
+        assert!(text.contains("\nproblem: module nvmet_tcp has no BTF: make its split BTF"));
+        assert!(text.ends_with("\nload: failed: module nvmet_tcp has no BTF\n"));
+        let text = report("5.10-host", Role::Host, &load, false);
+        assert!(text.contains(
+            "\nthe report will lack:\n  \
+             r2t_arrived  nvme_tcp_setup_h2c_data_pdu: not in this kernel, or inlined\n"
+        ));
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let text = report("6.12-host", Role::Host, &Load::Ok, true);
+        assert_eq!(text.matches('\n').count(), 1);
+        let v: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(v["load"], "ok");
+        assert_eq!(v["module_btf"]["nvme_tcp"], "present");
+        let hooks = v["hooks"].as_array().unwrap();
+        let used = hooks
+            .iter()
+            .find(|h| h["program"] == "h_sendmsg_fe")
+            .unwrap();
+        assert_eq!(used["state"], "ok");
+        assert_eq!(used["how"], "fentry");
+        assert_eq!(used["required"], true);
+        let facts: Facts = serde_json::from_value(v["facts"].clone()).unwrap();
+        assert!(facts.tracepoints.contains("block_io_start"));
+    }
+}
