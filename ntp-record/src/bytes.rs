@@ -177,8 +177,11 @@ impl Window {
                 (self.start, self.end) = (to, to + self.end - self.start);
             }
             if self.words.len() * 8 - self.end < STEP {
-                let grown = (self.words.len() * 2).max((self.end + STEP).div_ceil(8));
-                self.words.resize(grown, 0);
+                let size = (self.words.len() * 2).max((self.end + STEP).div_ceil(8));
+                // Fresh zero pages cost nothing until they are used.
+                let mut words = vec![0; size];
+                words[..self.words.len()].copy_from_slice(&self.words);
+                self.words = words;
             }
         }
         loop {

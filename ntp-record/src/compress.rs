@@ -173,7 +173,9 @@ impl Tape {
                 self.drop_front(self.at - HISTORY);
                 self.forgotten = true;
             } else {
-                self.buffer.resize(self.end + HISTORY, 0);
+                let mut buffer = vec![0; self.end + HISTORY];
+                buffer[..self.end].copy_from_slice(&self.buffer[..self.end]);
+                self.buffer = buffer;
             }
         }
         let count = self.read.read(&mut self.buffer[self.end..])?;

@@ -110,3 +110,19 @@ fn standard_input_can_be_named_once() {
     assert!(tool::at_most_one_stdin(&["-", "a", "b"]).is_ok());
     assert!(tool::at_most_one_stdin(&["-", "a", "-"]).is_err());
 }
+
+#[test]
+fn binary_to_a_terminal_is_refused() {
+    let Ok(pty) = nix::pty::openpty(None, None) else {
+        eprintln!("skipped: no pseudo terminal");
+        return;
+    };
+    let path = nix::unistd::ttyname(&pty.slave).expect("name");
+    let path = path.to_str().expect("path");
+    let error = OutFile::create(Some(path), Commit::InPlace, Format::Binary).expect_err("refused");
+    assert_eq!(
+        tool::message(&error),
+        format!("{path} is a terminal: redirect it, name a file with -o, or use --format ndjson")
+    );
+    assert!(OutFile::create(Some(path), Commit::InPlace, Format::Ndjson).is_ok());
+}
