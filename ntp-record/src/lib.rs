@@ -20,6 +20,7 @@ mod binary;
 mod bytes;
 mod compress;
 pub mod error;
+mod flag_names;
 pub mod header;
 mod input;
 pub mod interrupt;
