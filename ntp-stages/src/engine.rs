@@ -1,8 +1,9 @@
 //! Commands in, rows out.
 
+use crate::batch::{Batch, Batches, Place};
 use crate::clocks::Clocks;
 use crate::directory::Directory;
-use crate::group::{Checks, Offset};
+use crate::group::{Checks, Offset, Sample, Scratch};
 use crate::keys::By;
 use crate::littles_law::estimated_rate;
 use crate::plan::{Command, Plans};
@@ -59,6 +60,7 @@ pub struct Engine {
     total: Table,
     intervals: Option<Intervals>,
     checks: Checks,
+    scratch: Scratch,
     clocks: Clocks,
     recordings: Recordings,
     report: Report,
@@ -92,6 +94,7 @@ impl Engine {
             total: Table::default(),
             intervals,
             checks: Checks::default(),
+            scratch: Scratch::default(),
             clocks: Clocks::default(),
             recordings: Recordings::default(),
             missing: BTreeMap::new(),
@@ -242,38 +245,86 @@ impl Engine {
     }
 
     fn records(&mut self, records: &[Record]) {
-        // Without a header, points tell the sides apart only by what they mean: a record
-        // of a joined or headless stream comes from the host unless the header says otherwise.
+        // Only a reader that lost the header gives none: then a host's is the likelier.
         let role = self.segment.role().unwrap_or(Role::Host);
         match role {
             Role::Host => self.books.host += records.len() as u64,
             Role::Target => self.books.target += records.len() as u64,
         }
-        let mut seen = Seen::default();
-        for record in records {
-            self.command(&Command::alone(record, role), None, &mut seen);
-        }
-        self.seen(seen);
+        self.commands(records.iter().map(|record| {
+            let command = Command::alone(record, role);
+            (
+                Sample {
+                    command,
+                    offset: None,
+                },
+                None,
+            )
+        }));
     }
 
     fn joined(&mut self, joined: &[Joined]) {
-        let mut seen = Seen::default();
-        for joined in joined {
-            let offset = Offset::new(joined.offset_ns, joined.offset_bound_ns);
-            let command = Command::joined(&joined.host, &joined.target);
-            if let Some(begin) = self.command(&command, Some(offset), &mut seen) {
-                self.clocks.record(&self.segment, joined, begin, offset);
-            }
-        }
-        if self.segment.join_header.is_none() {
+        if self
+            .segment
+            .join_header
+            .as_ref()
+            .is_none_or(|join| join.hosts.iter().any(Header::is_rebuilt))
+        {
             // No totals will come: what is here is all that is known.
-            self.books.matched = Some(self.books.matched.unwrap_or(0) + joined.len() as u64);
+            let n = joined.len() as u64;
+            self.books.host += n;
+            self.books.target += n;
+            self.books.matched = Some(self.books.matched.unwrap_or(0) + n);
         }
-        self.seen(seen);
+        self.commands(joined.iter().map(|joined| {
+            let command = Command::joined(&joined.host, &joined.target);
+            let offset = Offset::new(joined.offset_ns, joined.offset_bound_ns);
+            (
+                Sample {
+                    command,
+                    offset: Some(offset),
+                },
+                Some(joined),
+            )
+        }));
     }
 
-    fn seen(&mut self, seen: Seen) {
-        if let Some((view, first, last)) = seen.0 {
+    /// Sorts commands into batches of one place and one plan, and takes those in.
+    fn commands<'a>(&mut self, samples: impl Iterator<Item = (Sample<'a>, Option<&'a Joined>)>) {
+        let mut batches = Batches::default();
+        let mut seen: Option<(View, u64, u64)> = None;
+        for (sample, joined) in samples {
+            let command = &sample.command;
+            let number = self.plans.find(command);
+            let plan = match self.plans.get(number) {
+                Ok(plan) => plan,
+                Err(what) => {
+                    *self.books.left_out.entry((*what).to_owned()).or_default() += 1;
+                    continue;
+                }
+            };
+            let (begin, end) = (command.at(plan.begin), command.at(plan.end));
+            let (_, first, last) = seen.unwrap_or((command.view(), begin, end));
+            seen = Some((command.view(), first.min(begin), last.max(end)));
+            if let (Some(joined), Some(offset)) = (joined, sample.offset) {
+                self.clocks.record(&self.segment, joined, begin, offset);
+            }
+            let interval = self
+                .intervals
+                .as_mut()
+                .and_then(|intervals| intervals.number(end));
+            self.books.late += u64::from(interval.is_none() && self.intervals.is_some());
+            let place = Place {
+                interval,
+                group: self.directory.find(&self.segment, command),
+                plan: number,
+            };
+            if let Some(full) = batches.push(place, sample) {
+                self.take_in(full);
+            }
+        }
+        batches.rest().for_each(|batch| self.take_in(batch));
+        if let Some((view, first, last)) = seen {
             self.recordings.seen(view, first, last);
         }
         self.write_intervals(false);
@@ -283,48 +334,29 @@ impl Engine {
         }
     }
 
-    /// Takes in a command; gives back when it began.
-    #[inline]
-    fn command(
-        &mut self,
-        command: &Command<'_>,
-        offset: Option<Offset>,
-        seen: &mut Seen,
-    ) -> Option<u64> {
-        let plan_number = self.plans.find(command);
-        let plan = match self.plans.get(plan_number) {
-            Ok(plan) => plan,
-            Err(what) => {
-                *self.books.left_out.entry((*what).to_owned()).or_default() += 1;
-                return None;
+    fn take_in(&mut self, batch: Batch<'_>) {
+        let Batch { place, samples } = batch;
+        let Ok(plan) = self.plans.get(place.plan) else {
+            return;
+        };
+        let table = match (&mut self.intervals, place.interval) {
+            (Some(intervals), Some(number)) => {
+                let slice = intervals.slice(number);
+                slice.records += samples.len() as u64;
+                &mut slice.table
             }
+            _ => &mut self.total,
         };
-        let number = self.directory.find(&self.segment, command);
-        let (begin, end) = (command.at(plan.begin), command.at(plan.end));
-        seen.add(command.view(), begin, end);
-        let table = match &mut self.intervals {
-            None => &mut self.total,
-            Some(intervals) => match intervals.slice(end) {
-                Some(slice) => {
-                    slice.records += 1;
-                    &mut slice.table
-                }
-                None => {
-                    self.books.late += 1;
-                    &mut self.total
-                }
-            },
-        };
-        self.books.reported += 1;
-        table.get(number).record(
-            command,
-            plan_number,
+        self.books.reported += samples.len() as u64;
+        let group = table.get(place.group);
+        group.record(
+            &samples,
+            place.plan,
             plan,
-            offset,
             self.sampling,
+            &mut self.scratch,
             &mut self.checks,
         );
-        Some(begin)
     }
 
     /// Tells that time passed, ns of the recording's clock: intervals may be over.
@@ -602,18 +634,6 @@ impl Engine {
 /// When a recording began, on its clock; `None` when its header was filtered out.
 fn start(header: &Header) -> Option<u64> {
     (!header.is_rebuilt()).then_some(header.start_ns)
-}
-
-/// View, first and last time of a batch of records.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen(Option<(View, u64, u64)>);
-
-impl Seen {
-    #[inline]
-    fn add(&mut self, view: View, begin: u64, end: u64) {
-        let (_, first, last) = self.0.unwrap_or((view, begin, end));
-        self.0 = Some((view, first.min(begin), last.max(end)));
-    }
 }
 
 fn add(into: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {

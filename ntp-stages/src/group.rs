@@ -25,6 +25,48 @@ impl Offset {
     }
 }
 
+/// A command to take in.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The command.
+    pub command: Command<'a>,
+    /// Of a joined one.
+    pub offset: Option<Offset>,
+}
+
+/// Commands worked on at once: their timestamps fit into the nearest cache.
+pub const BATCH: usize = 64;
+
+/// One time of each command of a batch.
+type Column = [i64; BATCH];
+
+/// Room to work in, kept from batch to batch.
+#[derive(Debug)]
+pub struct Scratch {
+    times: Box<[Column; MEASURED]>,
+    stages: [Column; Stage::ALL.len()],
+    sum: Column,
+    total: Column,
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        let column = [0; BATCH];
+        Scratch {
+            times: Box::new([column; MEASURED]),
+            stages: [column; Stage::ALL.len()],
+            sum: column,
+            total: column,
+        }
+    }
+}
+
+fn add(into: &mut [i64], from: &Column) {
+    into.iter_mut()
+        .zip(from)
+        .for_each(|(into, from)| *into = into.wrapping_add(*from));
+}
+
 /// Counters over all groups.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checks {
@@ -71,102 +113,177 @@ pub struct Group {
 }
 
 impl Group {
-    /// Takes in a command that stands for `sampling` commands.
-    #[inline]
+    /// Takes in commands of one plan, each of which stands for `sampling` commands.
+    ///
+    /// Component by component, not command by command: so the few statistics
+    /// in use stay close, and a command costs some hundred nanoseconds less.
     pub fn record(
         &mut self,
-        command: &Command<'_>,
+        samples: &[Sample<'_>],
         number: u32,
         plan: &Plan,
-        offset: Option<Offset>,
         sampling: u32,
+        scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        let record = command.main();
-        let total = difference(command, plan.begin, plan.end);
-        self.latency.record(total);
-        self.squares.record(total);
-        self.standing_for += u64::from(sampling);
-        self.bytes += u128::from(record.bytes) * u128::from(sampling);
-        self.with_target += u64::from(plan.with_target);
-        self.failed += u64::from(record.status != 0);
-        self.retried += u64::from(record.has(Flags::Retried) || record.retries != 0);
-        self.timed_out += u64::from(record.has(Flags::TimedOut));
-        self.cancelled += u64::from(record.has(Flags::Cancelled));
+        for samples in samples.chunks(BATCH) {
+            self.endings(samples, sampling);
+            self.times(samples, plan, scratch, checks);
+            self.inside(samples, plan, scratch, checks);
+            self.ways(samples, plan, scratch, checks);
+        }
+        self.with_target += u64::from(plan.with_target) * samples.len() as u64;
         if self.plans.len() <= number as usize {
             self.plans.resize(number as usize + 1, 0);
         }
-        self.plans[number as usize] += 1;
+        self.plans[number as usize] += samples.len() as u64;
+    }
 
-        let mut times = [0i64; MEASURED];
+    /// How the commands ended, and what they stand for.
+    fn endings(&mut self, samples: &[Sample<'_>], sampling: u32) {
+        self.standing_for += u64::from(sampling) * samples.len() as u64;
+        let mut bytes = 0u64;
+        for sample in samples {
+            let record = sample.command.main();
+            bytes += u64::from(record.bytes);
+            self.failed += u64::from(record.status != 0);
+            self.retried += u64::from(record.has(Flags::Retried) || record.retries != 0);
+            self.timed_out += u64::from(record.has(Flags::TimedOut));
+            self.cancelled += u64::from(record.has(Flags::Cancelled));
+        }
+        self.bytes += u128::from(bytes) * u128::from(sampling);
+    }
+
+    /// Components, stages, and whether they add up to the end-to-end time.
+    fn times(
+        &mut self,
+        samples: &[Sample<'_>],
+        plan: &Plan,
+        scratch: &mut Scratch,
+        checks: &mut Checks,
+    ) {
+        let n = samples.len();
+        let Scratch {
+            times,
+            stages,
+            sum,
+            total,
+        } = scratch;
+        for (total, sample) in total.iter_mut().zip(samples) {
+            *total = difference(&sample.command, plan.begin, plan.end);
+        }
+        self.latency.record_all(&total[..n]);
+        self.squares.record_all(&total[..n]);
+        times[..plan.measured.len()]
+            .iter_mut()
+            .for_each(|times| times[..n].fill(0));
         for term in &plan.terms {
-            let time = &mut times[usize::from(term.measured)];
-            *time = time.wrapping_add(difference(command, term.from, term.to));
+            for (time, sample) in times[usize::from(term.measured)].iter_mut().zip(samples) {
+                *time = time.wrapping_add(difference(&sample.command, term.from, term.to));
+            }
         }
-        let mut sum = 0i64;
-        let mut stages = [0i64; Stage::ALL.len()];
         let mut seen = 0u8;
+        sum[..n].fill(0);
         for (place, measured) in plan.measured.iter().enumerate() {
-            let time = times[place];
+            let own = times[place];
+            let negative = self.component_mut(measured.id).record_all(&own[..n]);
+            if measured.computed {
+                checks.wire_negative += negative;
+            } else if !measured.of_parts {
+                checks.out_of_order += negative;
+            }
             match measured.parent {
-                Some(parent) => {
-                    let parent = &mut times[usize::from(parent)];
-                    *parent = parent.wrapping_add(time);
-                }
+                Some(parent) => add(&mut times[usize::from(parent)][..n], &own),
                 None => {
-                    sum = sum.wrapping_add(time);
                     let stage = measured.stage as usize;
-                    stages[stage] = stages[stage].wrapping_add(time);
-                    seen |= 1 << stage;
+                    if seen >> stage & 1 == 0 {
+                        stages[stage][..n].fill(0);
+                        seen |= 1 << stage;
+                    }
+                    add(&mut stages[stage][..n], &own);
+                    add(&mut sum[..n], &own);
                 }
             }
-            if time < 0 {
-                checks.wire_negative += u64::from(measured.computed);
-                checks.out_of_order += u64::from(!measured.computed && !measured.of_parts);
-            }
-            self.component_mut(measured.id).record(time);
         }
-        for (stage, time) in stages.into_iter().enumerate() {
+        for (stage, times) in stages.iter().enumerate() {
             if seen >> stage & 1 != 0 {
-                self.stages[stage].get_or_insert_default().record(time);
+                self.stages[stage]
+                    .get_or_insert_default()
+                    .record_all(&times[..n]);
             }
         }
-        debug_assert_eq!(sum, total, "components of {record:?} by {plan:?}");
-        checks.sum_mismatches += u64::from(sum != total);
+        let mismatches = sum[..n]
+            .iter()
+            .zip(&total[..n])
+            .filter(|(sum, total)| sum != total)
+            .count();
+        debug_assert_eq!(mismatches, 0, "components by {plan:?}");
+        checks.sum_mismatches += mismatches as u64;
+    }
+
+    /// Informative differences.
+    fn inside(
+        &mut self,
+        samples: &[Sample<'_>],
+        plan: &Plan,
+        scratch: &mut Scratch,
+        checks: &mut Checks,
+    ) {
         for inside in &plan.inside {
-            let time = difference(command, inside.from, inside.to);
-            if time != 0 || !inside.not_zero {
-                checks.out_of_order += u64::from(time < 0);
-                self.component_mut(inside.id).record(time);
+            let mut n = 0;
+            for sample in samples {
+                let time = difference(&sample.command, inside.from, inside.to);
+                scratch.total[n] = time;
+                n += usize::from(time != 0 || !inside.not_zero);
             }
-        }
-        if let Some(offset) = offset {
-            self.ways(command, plan, offset, checks);
+            if n > 0 {
+                checks.out_of_order += self
+                    .component_mut(inside.id)
+                    .record_all(&scratch.total[..n]);
+            }
         }
     }
 
     /// The two directions of the wire, and whether cause came before effect.
-    fn ways(&mut self, command: &Command<'_>, plan: &Plan, offset: Offset, checks: &mut Checks) {
-        let Some(bound) = offset.bound else { return };
+    fn ways(
+        &mut self,
+        samples: &[Sample<'_>],
+        plan: &Plan,
+        scratch: &mut Scratch,
+        checks: &mut Checks,
+    ) {
         if plan.crossings.is_empty() {
             return;
         }
-        let mut in_order = true;
-        let mut came_in = None;
+        let bounded = || {
+            samples
+                .iter()
+                .filter_map(|s| s.offset.and_then(|o| Some((&s.command, o.ns, o.bound?))))
+        };
+        let mut in_order = [true; BATCH];
+        let mut came_in: Option<u8> = None;
+        let mut n = 0;
         for crossing in &plan.crossings {
-            let time = crossing.time(difference(command, crossing.from, crossing.to), offset.ns);
-            in_order &= time >= -bound;
-            // On each machine a command arrives before it goes on.
-            in_order &=
-                came_in.is_none_or(|came_in| difference(command, came_in, crossing.from) >= 0);
+            n = 0;
+            for (command, ns, bound) in bounded() {
+                let time = crossing.time(difference(command, crossing.from, crossing.to), ns);
+                in_order[n] &= time >= -bound;
+                // On each machine a command arrives before it goes on.
+                in_order[n] &=
+                    came_in.is_none_or(|came_in| difference(command, came_in, crossing.from) >= 0);
+                scratch.total[n] = time;
+                n += 1;
+            }
             came_in = Some(crossing.to);
-            if let Some(way) = crossing.way {
-                self.component_mut(way).record(time);
+            if let Some(way) = crossing.way.filter(|_| n > 0) {
+                self.component_mut(way).record_all(&scratch.total[..n]);
             }
         }
-        self.bound = self.bound.max(bound.unsigned_abs());
-        checks.in_order_of += 1;
-        checks.in_order += u64::from(in_order);
+        self.bound = bounded().fold(self.bound, |most, (.., bound)| {
+            most.max(bound.unsigned_abs())
+        });
+        checks.in_order_of += n as u64;
+        checks.in_order += in_order[..n].iter().filter(|in_order| **in_order).count() as u64;
     }
 
     #[inline]

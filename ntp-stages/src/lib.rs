@@ -4,6 +4,7 @@
 //! the rows of a report. What a stage is stands in one table, [`rules`];
 //! [`plan`] turns it into the differences to take for a command.
 
+mod batch;
 pub mod cli;
 pub mod clocks;
 pub mod directory;

@@ -19,6 +19,9 @@ pub fn needed(part: u64, whole: u64) -> u64 {
     (BEYOND * whole).div_ceil(whole - part)
 }
 
+/// A thousand times so large still add up in 64 bits: two months, in ns.
+const SMALL: i64 = 1 << 52;
+
 /// Times of one thing, nanoseconds. Sums are exact; percentiles have three digits.
 #[derive(Clone, Debug)]
 pub struct Stat {
@@ -44,15 +47,27 @@ impl Default for Stat {
 }
 
 impl Stat {
-    /// Takes in one time, ns.
-    #[inline]
-    pub fn record(&mut self, value: i64) {
-        self.n += 1;
-        self.sum += i128::from(value);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        self.negative += u64::from(value < 0);
-        self.histogram.record(value);
+    /// Takes in times, ns; gives back how many are negative.
+    pub fn record_all(&mut self, values: &[i64]) -> u64 {
+        let (mut min, mut max, mut negative) = (self.min, self.max, 0);
+        for value in values {
+            min = min.min(*value);
+            max = max.max(*value);
+            negative += u64::from(*value < 0);
+        }
+        // A batch of ordinary times is added up in 64 bits, others in 128.
+        self.sum += if min >= -SMALL && max <= SMALL && values.len() <= 1 << 10 {
+            i128::from(values.iter().sum::<i64>())
+        } else {
+            values.iter().map(|value| i128::from(*value)).sum()
+        };
+        (self.min, self.max) = (min, max);
+        self.n += values.len() as u64;
+        self.negative += negative;
+        values
+            .iter()
+            .for_each(|value| self.histogram.record(*value));
+        negative
     }
 
     /// Takes in another's times.
@@ -126,12 +141,13 @@ impl Stat {
 pub struct Squares(u128);
 
 impl Squares {
-    /// Takes in one time, ns.
-    #[inline]
-    pub fn record(&mut self, value: i64) {
-        let magnitude = u128::from(value.unsigned_abs());
-        // Times of centuries, a billion of them: then it sticks at the limit.
-        self.0 = self.0.saturating_add(magnitude * magnitude);
+    /// Takes in times, ns.
+    pub fn record_all(&mut self, values: &[i64]) {
+        for value in values {
+            let magnitude = u128::from(value.unsigned_abs());
+            // Times of centuries, a billion of them: then it sticks at the limit.
+            self.0 = self.0.saturating_add(magnitude * magnitude);
+        }
     }
 
     /// Takes in another's times.
@@ -169,10 +185,8 @@ mod tests {
     fn figures_are_exact_where_they_can_be() {
         let mut stat = Stat::default();
         let mut squares = Squares::default();
-        for value in [2, 4, 4, 4, 5, 5, 7, 9] {
-            stat.record(value);
-            squares.record(value);
-        }
+        stat.record_all(&[2, 4, 4, 4, 5, 5, 7, 9]);
+        squares.record_all(&[2, 4, 4, 4, 5, 5, 7, 9]);
         let figures = stat.distribution();
         assert_eq!(figures.mean_ns, Some(5.0));
         // Sum of squared deviations 32, over 7.
@@ -196,9 +210,9 @@ mod tests {
             [20, 1000, 10_000]
         );
         let mut stat = Stat::default();
-        (0..999).for_each(|value| stat.record(value));
+        (0..999).for_each(|value| _ = stat.record_all(&[value]));
         assert_eq!(stat.distribution().few, ["p99", "p99.9"]);
-        stat.record(999);
+        stat.record_all(&[999]);
         assert_eq!(stat.distribution().few, ["p99.9"]);
     }
 
@@ -209,12 +223,22 @@ mod tests {
     }
 
     #[test]
+    fn sums_do_not_overflow() {
+        let mut stat = Stat::default();
+        stat.record_all(&[i64::MAX; 1000]);
+        stat.record_all(&[i64::MIN; 500]);
+        assert_eq!(
+            stat.sum(),
+            i128::from(i64::MAX) * 1000 + i128::from(i64::MIN) * 500
+        );
+        assert_eq!((stat.n(), stat.negative()), (1500, 500));
+    }
+
+    #[test]
     fn slow_and_negative_times_are_kept() {
         let mut stat = Stat::default();
         // Beyond 32 bits of nanoseconds (4.29 s), and below 0.
-        for value in [5_000_000_000, -300, 60_000_000_000] {
-            stat.record(value);
-        }
+        assert_eq!(stat.record_all(&[5_000_000_000, -300, 60_000_000_000]), 1);
         let figures = stat.distribution();
         assert_eq!(figures.mean_ns, Some(64_999_999_700.0 / 3.0));
         assert_eq!(

@@ -67,8 +67,6 @@ pub struct Intervals {
     /// First interval not yet closed.
     next: u64,
     now: u64,
-    /// Place of the last record, to save a look-up.
-    last: u64,
 }
 
 impl Intervals {
@@ -80,7 +78,6 @@ impl Intervals {
             open: BTreeMap::new(),
             next: 0,
             now: 0,
-            last: 0,
         }
     }
 
@@ -92,17 +89,18 @@ impl Intervals {
         };
     }
 
-    /// The slice for a command that ended at `end`; `None` when it is written already.
+    /// Number of the interval of a command that ended at `end`; `None` when it is written already.
     #[inline]
-    pub fn slice(&mut self, end: u64) -> Option<&mut Slice> {
+    pub fn number(&mut self, end: u64) -> Option<u64> {
         let base = *self.base.get_or_insert(end);
         self.now = self.now.max(end);
         let number = end.saturating_sub(base) / self.length;
-        if number < self.next {
-            return None;
-        }
-        self.last = number;
-        Some(self.open.entry(number).or_default())
+        (number >= self.next).then_some(number)
+    }
+
+    /// An interval by its number.
+    pub fn slice(&mut self, number: u64) -> &mut Slice {
+        self.open.entry(number).or_default()
     }
 
     /// Time has passed, with or without commands.
