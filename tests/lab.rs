@@ -3,10 +3,9 @@
 //!
 //! Many scenarios share a boot. Figures are printed: run with `--nocapture`.
 
-use ntp_lab::{BootOpts, Guest, with_tools};
+use ntp_lab::{BootOpts, Fio, Guest, with_tools};
 use ntp_record::point::{host, target};
 use ntp_record::{Flags, Role};
-use ntp_tests::fio;
 use ntp_tests::tools::{self, bin_dir, run, shell};
 use ntp_tests::truth::{self, Recording};
 use std::collections::HashSet;
@@ -193,16 +192,19 @@ fn sums(what: &str, dir: &Path, pairs: usize) {
 }
 
 /// fio starts its clock before the block layer sees the command and stops it
-/// after; its completion latency starts after the submitting call.
-fn within_fio(what: &str, dir: &Path, h: &Recording) {
-    let fio = fio::read(&dir.join("fio.json")).expect("fio");
+/// after; its completion latency starts when the submitting call has returned.
+/// At a depth above 1 fio also counts the time until it looks for a completion,
+/// here the time it takes to submit the others: its completion latency is then
+/// no lower bound.
+fn within_fio(what: &str, dir: &Path, h: &Recording, alone: bool) {
+    let fio = Fio::read(&dir.join("fio.json")).expect("fio");
     let mean = truth::mean_us(&h.records, host::BLOCK_START, host::BLOCK_DONE).expect("mean");
     println!(
         "{what}: fio clat {:.1} us <= ntp {mean:.1} us <= fio lat {:.1} us; {} I/Os of fio, {} seen",
         fio.clat_us, fio.lat_us, fio.ios, h.totals.seen
     );
     assert!(h.totals.seen >= fio.ios, "{what}");
-    assert!(fio.clat_us <= mean * 1.02, "{what}");
+    assert!(!alone || fio.clat_us <= mean * 1.02, "{what}");
     assert!(mean <= fio.lat_us * 1.02, "{what}");
 }
 
@@ -214,7 +216,7 @@ fn one_machine(kernel: &str) {
         let fio = format!("--rw=randread --bs=4k --iodepth={depth} --runtime=4");
         let dir = m.record(&format!("read{depth}"), &fio, "-s 1");
         let h = check(&what, &dir, 500);
-        within_fio(&what, &dir, &h);
+        within_fio(&what, &dir, &h, depth == 1);
     }
     sampled(kernel, &mut m);
     encodings(kernel, &mut m);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::{BootOpts, with_tools};
 use crate::facts::{Facts, ToolRun};
+use crate::fio::Fio;
 use crate::guest::Guest;
 use crate::link::GuestLost;
 use crate::say;
@@ -199,6 +200,8 @@ fn once(opts: &RunOpts) -> Result<Facts> {
     }
     let (disk, target) = result?;
     pulled?;
+    let summary = Fio::read(&opts.out.join("fio.json"))?.summary();
+    fs::write(opts.out.join("fio.txt"), summary + "\n")?;
     let kernel = machines.host.kernel().clone();
     for guest in [machines.target, Some(machines.host)].into_iter().flatten() {
         guest.poweroff()?;

@@ -1,0 +1,50 @@
+# make demo     the whole way on this machine: two recordings of a real kernel, one breakdown
+# make test     everything (what CI runs)
+# make check    formatting, lints, unit and golden tests: no root, no guest
+# make install  PREFIX=/usr/local
+# make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+KERNEL ?= 6.12
+DEMO ?= lab-out/demo
+BIN := target/release
+TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
+
+.PHONY: all demo test check build install lab deps
+
+all: build
+
+# Installs what is missing and can be installed; says what.
+deps:
+	@tests/install-deps
+
+build:
+	$(CARGO) build --release --workspace --bins
+
+demo: deps build
+	@tests/demo "$(KERNEL)" "$(DEMO)"
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) test --release --workspace --exclude ntp-lab --exclude ntp-tests
+	$(CARGO) test --release -p ntp-tests --lib --test tools
+	$(CARGO) test --release -p ntp-lab --lib --bins
+
+# The lab's tests run alone: two emulators on two CPUs measure each other.
+test: deps build check
+	$(CARGO) test --release -p ntp-lab --test '*' -- --test-threads=1
+	$(CARGO) test --release -p ntp-tests --test lab -- --test-threads=1 --nocapture
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man7
+	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 644 man/*.7 $(DESTDIR)$(PREFIX)/share/man/man7
+
+lab: build
+	$(BIN)/lab $(ARGS)
