@@ -14,7 +14,7 @@ use crate::sys::{self, ProgLoad};
 use aya::maps::Map;
 use aya_obj::Object;
 use aya_obj::generated::{bpf_attach_type, bpf_prog_type};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -125,6 +125,19 @@ impl Session {
             map: name.to_owned(),
             what: "no such map".into(),
         })
+    }
+
+    /// How often the kernel skipped each handler since it was loaded, because
+    /// a program was running on that CPU already. Kernels count it from 5.12
+    /// on, for kprobes from 6.7 on; a handler that cannot be asked is left out.
+    pub fn misses(&self) -> BTreeMap<&'static str, u64> {
+        let mut out = BTreeMap::new();
+        for l in &self.loaded {
+            if let Ok(n) = sys::prog_misses(l.program.as_fd()) {
+                *out.entry(l.hook.handler).or_default() += n;
+            }
+        }
+        out
     }
 
     /// The plan, corrected by what loading and attaching taught.

@@ -5,7 +5,7 @@
 
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_btf_info, bpf_cmd, bpf_func_info, bpf_insn, bpf_line_info,
-    bpf_prog_type, perf_event_attr,
+    bpf_prog_info, bpf_prog_type, perf_event_attr,
 };
 use std::ffi::{CStr, CString};
 use std::io;
@@ -180,6 +180,20 @@ fn prog_load_log(p: &ProgLoad<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
         u.log_level = 1;
     }
     bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr).map(own)
+}
+
+/// How often the kernel did not run a program, because it, or another one of
+/// a kind that excludes it, was already running on the CPU. 0 before 5.12,
+/// and for kprobes before 6.7, which do not count it.
+pub(crate) fn prog_misses(prog: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: plain integers; all zero is valid, and asks for no array.
+    let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut attr = zeroed();
+    attr.info.bpf_fd = prog.as_raw_fd() as u32;
+    attr.info.info = std::ptr::from_mut(&mut info) as u64;
+    attr.info.info_len = size_of::<bpf_prog_info>() as u32;
+    bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(info.recursion_misses)
 }
 
 /// Attaches to a tracepoint by name, or (`None`) a trampoline program to the
