@@ -20,15 +20,17 @@ use std::collections::VecDeque;
 pub const MAX_PPM: i64 = 700;
 /// The drift changes by no more within the time kept, ppm.
 pub const WANDER_PPM: f64 = 20.0;
-/// Time between knots, ns.
+/// Time between knots at first, ns: 0.7 us of drift.
+const FIRST_SPACING: i64 = 1_000_000;
+/// Time between knots after that is doubled, at most, ns.
 const SPACING: i64 = 10_000_000;
-/// Knots kept: 80 s of dense traffic.
+/// Knots kept: a minute and more of dense traffic.
 const KNOTS: usize = 8192;
 /// Stands for no bound; far enough from the ends of i64 to add to.
 const FAR: i64 = i64::MAX / 4;
 /// Drift is estimated from at least this many knots over this time, ns.
 const FIT_KNOTS: usize = 16;
-const FIT_TIME: i64 = 1_000_000_000;
+const FIT_TIME: i64 = 250_000_000;
 
 /// An interval of theta, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,11 +105,26 @@ struct Knot {
     lower: Option<Bound>,
 }
 
+impl Knot {
+    fn lower_upper(&mut self, bound: Bound) {
+        if self.upper.is_none_or(|old| bound.ns < old.ns) {
+            self.upper = Some(bound);
+        }
+    }
+
+    fn raise_lower(&mut self, bound: Bound) {
+        if self.lower.is_none_or(|old| bound.ns > old.ns) {
+            self.lower = Some(bound);
+        }
+    }
+}
+
 /// What is known of one pair of clocks.
 #[derive(Clone, Debug)]
 pub struct Track {
     /// By start.
     knots: VecDeque<Knot>,
+    spacing: i64,
     /// Newest moment, and all bounds brought there.
     now: i64,
     run: Span,
@@ -135,6 +152,7 @@ impl Track {
     pub fn new(now: i64, run: Span) -> Self {
         Track {
             knots: VecDeque::new(),
+            spacing: FIRST_SPACING,
             now,
             run,
             coarse: Vec::new(),
@@ -152,7 +170,7 @@ impl Track {
     /// The interval at a moment, for matching.
     #[inline]
     pub fn span(&self, at: i64) -> Span {
-        if at > self.now - SPACING || self.coarse.is_empty() {
+        if at > self.now - self.spacing || self.coarse.is_empty() {
             return self.run.after(at - self.now);
         }
         self.past(at)
@@ -193,9 +211,7 @@ impl Track {
                 .hi
                 .min(bound.ns.saturating_add(slack(self.now - bound.at)));
             if let Some(knot) = self.knot(bound.at) {
-                if knot.upper.is_none_or(|old| bound.ns < old.ns) {
-                    knot.upper = Some(bound);
-                }
+                knot.lower_upper(bound);
             }
         }
         for bound in limits.lowers() {
@@ -204,12 +220,37 @@ impl Track {
                 .lo
                 .max(bound.ns.saturating_sub(slack(self.now - bound.at)));
             if let Some(knot) = self.knot(bound.at) {
-                if knot.lower.is_none_or(|old| bound.ns > old.ns) {
-                    knot.lower = Some(bound);
-                }
+                knot.raise_lower(bound);
             }
         }
         self.stale = true;
+    }
+
+    /// Makes room for another knot: wider spaced ones, or without the oldest.
+    fn thin(&mut self) {
+        if self.spacing * 2 > SPACING {
+            self.knots.pop_front();
+            return;
+        }
+        self.spacing *= 2;
+        let mut kept: VecDeque<Knot> = VecDeque::with_capacity(self.knots.len());
+        for knot in self.knots.drain(..) {
+            match kept.back_mut() {
+                Some(last) if knot.start < last.start + self.spacing => {
+                    if let Some(bound) = knot.upper {
+                        last.lower_upper(bound);
+                    }
+                    if let Some(bound) = knot.lower {
+                        last.raise_lower(bound);
+                    }
+                }
+                _ => kept.push_back(knot),
+            }
+        }
+        self.knots = kept;
+        if self.knots.len() == KNOTS {
+            self.knots.pop_front();
+        }
     }
 
     /// The knot for a moment; `None` when it is older than all that is kept.
@@ -225,9 +266,9 @@ impl Track {
                 self.knots.push_back(fresh);
                 0
             }
-            Some(back) if at >= back.start + SPACING => {
+            Some(back) if at >= back.start + self.spacing => {
                 if self.knots.len() == KNOTS {
-                    self.knots.pop_front();
+                    self.thin();
                 }
                 self.knots.push_back(fresh);
                 self.knots.len() - 1
@@ -236,7 +277,7 @@ impl Track {
             Some(_) => {
                 let next = self.knots.partition_point(|knot| knot.start <= at);
                 let home = next.checked_sub(1);
-                match home.filter(|home| at < self.knots[*home].start + SPACING) {
+                match home.filter(|home| at < self.knots[*home].start + self.spacing) {
                     Some(home) => home,
                     None if self.knots.len() == KNOTS => home?,
                     None => {
@@ -331,7 +372,7 @@ impl Track {
             return cautious;
         };
         let rate = f64::midpoint(upper, lower);
-        let error = WANDER_PPM / 1e6 + (upper - lower).abs() / 2.0;
+        let error = WANDER_PPM / 1e6 + (upper - lower).abs();
         let drift = Drift {
             rate,
             error,

@@ -2,7 +2,7 @@
 
 use crate::clock::Track;
 use crate::limits::end;
-use crate::matching::sampled_by;
+use crate::matching::{Claim, sampled_by};
 use crate::names::{Conn, Dev, Domain, Over, Recording, strong};
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role, Totals};
@@ -159,6 +159,8 @@ pub struct ClockReport {
 pub(crate) struct HostSide {
     /// In the order of reading.
     pub queue: VecDeque<Record>,
+    /// Taken from the queue: those that have claimed their partner, undecided.
+    pub ahead: VecDeque<Claim>,
     /// Those for which nothing was found at first.
     pub late: VecDeque<Record>,
     /// Latest end of a record that was tried, ns.
@@ -548,7 +550,7 @@ impl Joiner {
             .map(|conn| conn.pending.len() + conn.store.len())
             .sum();
         let hosts: usize = (self.hosts.iter())
-            .map(|host| host.queue.len() + host.late.len())
+            .map(|host| host.queue.len() + host.ahead.len() + host.late.len())
             .sum();
         let pairs: usize = self.clocks.iter().map(|clock| clock.waiting.len()).sum();
         conns + hosts + 2 * (pairs + self.ready.len())

@@ -4,28 +4,53 @@
 use crate::joiner::{Clock, Joiner, Sink, State, cause};
 use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
 use crate::names::Over;
-use crate::store::Mark;
+use crate::store::{Mark, Ticket};
 use ntp_record::header::Role;
 use ntp_record::joined::Joined;
 use ntp_record::record::{Flags, Record};
 use ntp_record::sample;
 use std::io;
 
-/// What became of one look for a partner.
-enum Outcome {
-    Matched,
-    /// Not found; maybe later.
-    Nothing,
-    /// Its clock is not known yet, or it has no connection.
-    Nowhere,
-    /// The target was not read that far.
-    Wait,
+/// The target records that may be the partner of one host record.
+pub(crate) struct Claim {
+    record: Record,
+    times: Option<HostTimes>,
+    found: Found,
+    /// The first few; more are as bad as two.
+    tickets: [Option<(Over, Ticket)>; 3],
 }
 
-/// A record that ended so long before the newest is of the past, ns.
-const BACK: i64 = 5_000_000;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    Matched,
+    /// Perhaps later.
+    Left,
+    /// As [`Found::Nowhere`].
+    Nowhere,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Its clock is not known yet, or it has no connection.
+    Nowhere,
+    /// No record that fits.
+    None,
+    One,
+    Many,
+}
+
 /// A key is looked for in so many records at most.
 const DEEPEST: usize = 4096;
+/// A record that ended so long before the newest is of the past, ns.
+const BACK: i64 = 1_000_000;
+/// Host records are decided when all that ended so long after them have
+/// claimed theirs: twice what the command waited, but between these, ns. The
+/// next command with the same id ends within that time.
+const AHEAD: std::ops::RangeInclusive<i64> = 200_000..=20_000_000;
+/// And no more of them than this.
+const AHEAD_RECORDS: usize = 8192;
+/// The same for records that are tried once more, ns.
+const AHEAD_LATE: i64 = 1_000_000_000;
 
 impl Joiner {
     /// Does all that can be done with what was read so far.
@@ -109,124 +134,216 @@ impl Joiner {
         }
     }
 
+    /// Decides the host records whose targets were read.
     fn match_queue(&mut self, domain: usize) {
-        if self.hosts[domain].queue.is_empty() {
-            return;
-        }
         let reach: Vec<i64> = (self.clocks.iter())
             .map(|clock| self.read_up_to(clock.target, Role::Target))
             .collect();
-        while let Some(record) = self.hosts[domain].queue.front().copied() {
-            match self.look(&record, &reach) {
-                Outcome::Wait => break,
-                Outcome::Matched => {}
-                Outcome::Nothing => self.hosts[domain].late.push_back(record),
-                Outcome::Nowhere => {
-                    self.conns[record.conn as usize].pending.push_back(record);
+        let ended = self.read_up_to(domain, Role::Host) == i64::MAX;
+        loop {
+            let mut newest = i64::MIN;
+            while let Some(record) = self.hosts[domain].queue.front() {
+                if !self.within(record, &reach) {
+                    break;
+                }
+                let Some(record) = self.hosts[domain].queue.pop_front() else {
+                    break;
+                };
+                newest = newest.max(end(&record).unwrap_or(i64::MIN));
+                let claim = self.claim(record);
+                self.hosts[domain].ahead.push_back(claim);
+                if self.ripe(domain) {
+                    break;
                 }
             }
-            self.hosts[domain].queue.pop_front();
-            if let Some(over) = end(&record) {
+            // At the end nothing more can come.
+            let last = ended && self.hosts[domain].queue.is_empty();
+            if !self.ripe(domain) && !last {
+                return;
+            }
+            let Some(claim) = self.hosts[domain].ahead.pop_front() else {
+                return;
+            };
+            if let Some(over) = end(&claim.record) {
                 let tried = &mut self.hosts[domain].tried;
                 *tried = (*tried).max(over);
             }
-        }
-    }
-
-    /// Looks once more for those that found nothing, and gives them up.
-    fn match_late(&mut self, domain: usize, lag: i64) {
-        let due = self.hosts[domain].tried.saturating_sub(lag.max(0));
-        for _ in 0..self.hosts[domain].late.len() {
-            let Some(record) = self.hosts[domain].late.front().copied() else {
-                return;
-            };
-            if lag != i64::MIN && end(&record).is_some_and(|over| over > due) {
-                return;
-            }
-            self.hosts[domain].late.pop_front();
-            match self.look(&record, &[]) {
-                Outcome::Matched => {}
-                Outcome::Nothing | Outcome::Nowhere | Outcome::Wait => self.leave_host(&record),
+            match self.decide(&claim) {
+                Decision::Matched => {}
+                Decision::Left => self.hosts[domain].late.push_back(claim.record),
+                Decision::Nowhere => {
+                    let conn = claim.record.conn as usize;
+                    self.conns[conn].pending.push_back(claim.record);
+                }
             }
         }
     }
 
-    /// Looks for the partner of a host record. `reach` is how far the target
-    /// of each clock was read; empty for all.
-    fn look(&mut self, record: &Record, reach: &[i64]) -> Outcome {
-        let Some(times) = HostTimes::of(record) else {
-            return Outcome::Nothing;
+    /// Whether the oldest claim can be decided.
+    fn ripe(&self, domain: usize) -> bool {
+        let ahead = &self.hosts[domain].ahead;
+        let (Some(first), Some(last)) = (ahead.front(), ahead.back()) else {
+            return false;
         };
-        let over = std::mem::take(&mut self.conns[record.conn as usize].over);
-        let outcome = self.look_over(record, &times, &over, reach);
-        self.conns[record.conn as usize].over = over;
-        outcome
+        let Some(times) = first.times else {
+            return true;
+        };
+        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
+        ahead.len() >= AHEAD_RECORDS
+            || first.found == Found::Nowhere
+            || end(&last.record).is_some_and(|over| over > times.over.saturating_add(wait))
     }
 
-    fn look_over(
-        &mut self,
-        record: &Record,
-        times: &HostTimes,
-        over: &[Over],
-        reach: &[i64],
-    ) -> Outcome {
+    /// Whether the targets a host record may have gone to were read beyond it.
+    fn within(&self, record: &Record, reach: &[i64]) -> bool {
+        let Some(over) = end(record) else {
+            return true;
+        };
+        (self.conns[record.conn as usize].over.iter()).all(|place| {
+            let clock = &self.clocks[place.clock as usize];
+            matches!(clock.state, State::Unknown)
+                || (reach.get(place.clock as usize))
+                    .is_none_or(|reach| *reach >= over.saturating_add(clock.span(over).hi))
+        })
+    }
+
+    /// Tries those that found nothing once more, and gives them up.
+    fn match_late(&mut self, domain: usize, lag: i64) {
+        let due = match lag {
+            i64::MIN => i64::MAX,
+            lag => self.hosts[domain].tried.saturating_sub(lag),
+        };
+        let late = &self.hosts[domain].late;
+        let over = |record: &Record| end(record).unwrap_or(i64::MIN);
+        if late.front().is_none_or(|record| over(record) > due) {
+            return;
+        }
+        let count = late.iter().take_while(|record| over(record) <= due).count();
+        let beyond = due.saturating_add(AHEAD_LATE);
+        let claims: Vec<Record> = (late.iter().copied())
+            .take_while(|record| over(record) <= beyond)
+            .collect();
+        let claims: Vec<Claim> = claims
+            .into_iter()
+            .map(|record| self.claim(record))
+            .collect();
+        self.hosts[domain].late.drain(..count);
+        for (number, claim) in claims.iter().enumerate() {
+            if number >= count {
+                self.release(claim);
+            } else if self.decide(claim) != Decision::Matched {
+                self.leave_host(&claim.record);
+            }
+        }
+    }
+
+    /// Finds what may be the partner of a host record.
+    fn claim(&mut self, record: Record) -> Claim {
+        let mut claim = Claim {
+            record,
+            times: HostTimes::of(&record),
+            found: Found::None,
+            tickets: [None; 3],
+        };
+        let Some(times) = claim.times else {
+            return claim;
+        };
+        let places = std::mem::take(&mut self.conns[record.conn as usize].over);
         let mut known = false;
-        let mut found: Option<(Over, u32, Limits)> = None;
-        let mut many = false;
-        let mut key_seen = false;
-        for place in over {
+        let mut slots: [Option<(Over, u32)>; 3] = [None; 3];
+        let mut count = 0;
+        for place in &places {
             let clock = &self.clocks[place.clock as usize];
             if matches!(clock.state, State::Unknown) || !self.free(record.conn, place.conn) {
                 continue;
             }
             known = true;
-            let span = clock.span(times.over);
-            if reach
-                .get(place.clock as usize)
-                .is_some_and(|reach| *reach < times.over.saturating_add(span.hi))
-            {
-                return Outcome::Wait;
-            }
             let store = &self.conns[place.conn as usize].store;
-            for (slot, target) in store.candidates(record).take(DEEPEST) {
-                let Some(target) = TargetTimes::of(target) else {
-                    continue;
-                };
-                key_seen = true;
-                let limits = Limits::of(times, &target);
-                if clock.allows(&limits) {
-                    many |= found.is_some();
-                    found = Some((*place, slot, limits));
+            for (slot, target) in store.candidates(&record).take(DEEPEST) {
+                let fits = TargetTimes::of(target)
+                    .is_some_and(|target| clock.allows(&Limits::of(&times, &target)));
+                if fits {
+                    if let Some(free) = slots.get_mut(count) {
+                        *free = Some((*place, slot));
+                    }
+                    count += 1;
                 }
             }
         }
-        if many {
-            self.mark(record, times, over);
-            return Outcome::Nothing;
+        self.conns[record.conn as usize].over = places;
+        for (ticket, slot) in claim.tickets.iter_mut().zip(slots) {
+            *ticket = slot
+                .map(|(place, slot)| (place, self.conns[place.conn as usize].store.claim(slot)));
         }
-        let Some((place, slot, limits)) = found else {
-            if !known {
-                return Outcome::Nowhere;
-            }
-            if key_seen && !reach.is_empty() {
-                self.mark(record, times, over);
-            }
-            return Outcome::Nothing;
+        claim.found = match count {
+            0 if !known => Found::Nowhere,
+            0 => Found::None,
+            1 => Found::One,
+            _ => Found::Many,
         };
+        claim
+    }
+
+    fn release(&mut self, claim: &Claim) -> u32 {
+        let mut most = 0;
+        for (place, ticket) in claim.tickets.iter().flatten() {
+            most = most.max(self.conns[place.conn as usize].store.release(*ticket));
+        }
+        most
+    }
+
+    /// Makes a pair of a host record and its only candidate, if it is the
+    /// only claim on it and fits what is known of the clock by now.
+    fn decide(&mut self, claim: &Claim) -> Decision {
+        let claims = self.release(claim);
+        let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets[0]) else {
+            return match claim.found {
+                Found::Nowhere => Decision::Nowhere,
+                _ => Decision::Left,
+            };
+        };
+        if claim.found != Found::One || claims > 1 {
+            self.mark(claim);
+            return Decision::Left;
+        }
+        let store = &self.conns[place.conn as usize].store;
+        let Some((slot, target)) = store.find(ticket) else {
+            return Decision::Left;
+        };
+        let Some(target) = TargetTimes::of(target) else {
+            return Decision::Left;
+        };
+        let limits = Limits::of(&times, &target);
+        if !self.clocks[place.clock as usize].allows(&limits)
+            || !self.free(claim.record.conn, place.conn)
+        {
+            self.mark(claim);
+            return Decision::Left;
+        }
         let (target, _) = self.conns[place.conn as usize].store.remove(slot);
-        self.note_partner(record.conn, place.conn);
+        self.note_partner(claim.record.conn, place.conn);
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
         }
         clock.waiting.push_back(Joined {
-            host: *record,
+            host: claim.record,
             target,
             offset_ns: 0,
             offset_bound_ns: 0,
         });
         self.totals.matched += 1;
-        Outcome::Matched
+        Decision::Matched
+    }
+
+    /// Marks the target records that were claimed in vain.
+    fn mark(&mut self, claim: &Claim) {
+        for (place, ticket) in claim.tickets.iter().flatten() {
+            let store = &mut self.conns[place.conn as usize].store;
+            if let Some((slot, _)) = store.find(*ticket) {
+                store.mark(slot, Mark::Ambiguous);
+            }
+        }
     }
 
     /// Whether two connections may be the same: neither is known to be
@@ -246,35 +363,6 @@ impl Joiner {
             conn.matched += 1;
             if !conn.partner.contains(&(recording, other)) {
                 conn.partner.push((recording, other));
-            }
-        }
-    }
-
-    /// Marks the target records that a host record could not be told from.
-    fn mark(&mut self, record: &Record, times: &HostTimes, over: &[Over]) {
-        for place in over {
-            let clock = &self.clocks[place.clock as usize];
-            if matches!(clock.state, State::Unknown) {
-                continue;
-            }
-            let mut marks = Vec::new();
-            for (slot, target) in self.conns[place.conn as usize]
-                .store
-                .candidates(record)
-                .take(DEEPEST)
-            {
-                let Some(target) = TargetTimes::of(target) else {
-                    continue;
-                };
-                let limits = Limits::of(times, &target);
-                if clock.allows(&limits) {
-                    marks.push((slot, Mark::Ambiguous));
-                } else if clock.overlaps(times, &target) {
-                    marks.push((slot, Mark::Contradicts));
-                }
-            }
-            for (slot, mark) in marks {
-                self.conns[place.conn as usize].store.mark(slot, mark);
             }
         }
     }
@@ -304,7 +392,7 @@ impl Joiner {
             return self.count_host(cause::NO_CONNECTION);
         }
         let (mut known, mut inside, mut sampled) = (false, false, false);
-        let (mut possible, mut overlaps) = (0, false);
+        let (mut possible, mut overlaps) = (0, Vec::new());
         for place in &conn.over {
             let clock = &self.clocks[place.clock as usize];
             let there = &self.conns[place.conn as usize];
@@ -316,14 +404,14 @@ impl Joiner {
             known = true;
             let from = start(record).unwrap_or(times.sent);
             inside |= self.covered(clock, Role::Target, from, times.over);
-            for (_, target) in there.1.candidates(record).take(DEEPEST) {
+            for (slot, target) in there.1.candidates(record).take(DEEPEST) {
                 let Some(target) = TargetTimes::of(target) else {
                     continue;
                 };
                 if clock.allows(&Limits::of(&times, &target)) {
                     possible += 1;
-                } else {
-                    overlaps |= clock.overlaps(&times, &target);
+                } else if clock.overlaps(&times, &target) {
+                    overlaps.push((place.conn, slot));
                 }
             }
         }
@@ -334,10 +422,16 @@ impl Joiner {
             return self.count_host(cause::AMBIGUOUS_CLOCK);
         }
         self.totals.host_inside += u64::from(inside);
+        let contradicts = !overlaps.is_empty();
+        for (conn, slot) in overlaps {
+            self.conns[conn as usize]
+                .store
+                .mark(slot, Mark::Contradicts);
+        }
         self.count_host(match () {
             () if possible > 0 => cause::AMBIGUOUS,
             () if !inside => cause::TARGET_NOT_RECORDING,
-            () if overlaps => cause::CONTRADICTS,
+            () if contradicts => cause::CONTRADICTS,
             () => cause::NOT_IN_TARGET,
         });
     }
@@ -420,6 +514,7 @@ impl Joiner {
         let tried: Vec<i64> = (0..self.domains.len())
             .map(|domain| {
                 let done = self.hosts[domain].queue.is_empty()
+                    && self.hosts[domain].ahead.is_empty()
                     && self.hosts[domain].late.is_empty()
                     && self.read_up_to(domain, Role::Host) == i64::MAX;
                 let tried = self.hosts[domain].tried;

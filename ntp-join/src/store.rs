@@ -48,7 +48,18 @@ struct Slot {
     /// Neighbours in order of reading; `newer` chains the free slots.
     older: u32,
     newer: u32,
+    /// Records this slot has held before: tells them apart.
+    serial: u32,
+    /// Host records that may be the partner.
+    claims: u32,
     mark: Mark,
+}
+
+/// A record in a [`Store`]; known to be gone when it was taken meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    slot: u32,
+    serial: u32,
 }
 
 /// Records in order of reading, found by key.
@@ -94,6 +105,8 @@ impl Store {
             same: NONE,
             older: self.newest,
             newer: NONE,
+            serial: 0,
+            claims: 0,
             mark: Mark::Untouched,
         };
         let at = if self.free == NONE {
@@ -123,6 +136,7 @@ impl Store {
         if self.free == NONE {
             self.slots.push(slot);
         } else {
+            slot.serial = self.slots[at as usize].serial;
             let old = std::mem::replace(&mut self.slots[at as usize], slot);
             self.free = old.newer;
         }
@@ -144,10 +158,34 @@ impl Store {
         }
     }
 
-    /// The record in a slot given by [`Store::candidates`].
+    /// Notes that a host record may be the partner of the record in a slot
+    /// given by [`Store::candidates`].
+    pub fn claim(&mut self, slot: u32) -> Ticket {
+        let at = &mut self.slots[slot as usize];
+        at.claims += 1;
+        Ticket {
+            slot,
+            serial: at.serial,
+        }
+    }
+
+    /// Takes a claim back; tells how many there were, 0 when the record is gone.
+    pub fn release(&mut self, ticket: Ticket) -> u32 {
+        match self.slots.get_mut(ticket.slot as usize) {
+            Some(slot) if slot.serial == ticket.serial => {
+                slot.claims = slot.claims.saturating_sub(1);
+                slot.claims + 1
+            }
+            _ => 0,
+        }
+    }
+
+    /// The record of a ticket and its slot, unless it is gone.
     #[inline]
-    pub fn get(&self, slot: u32) -> &Record {
-        &self.slots[slot as usize].record
+    pub fn find(&self, ticket: Ticket) -> Option<(u32, &Record)> {
+        (self.slots.get(ticket.slot as usize))
+            .filter(|slot| slot.serial == ticket.serial)
+            .map(|slot| (ticket.slot, &slot.record))
     }
 
     /// Marks a record in a slot given by [`Store::candidates`].
@@ -189,6 +227,7 @@ impl Store {
             older,
             newer,
             mark,
+            ..
         } = self.slots[at as usize];
         // Out of the chain of its key.
         let slots = &mut self.slots;
@@ -219,17 +258,12 @@ impl Store {
             newer => slots[newer as usize].older = older,
         }
         slots[at as usize].newer = self.free;
+        slots[at as usize].serial = slots[at as usize].serial.wrapping_add(1);
         self.free = at;
         self.len -= 1;
-        if self.len == 0 && self.slots.len() > SHRINK {
-            *self = Store::default();
-        }
         (record, mark)
     }
 }
-
-/// An empty store with more slots than this gives its memory back.
-const SHRINK: usize = 4096;
 
 /// See [`Store::candidates`].
 pub struct Candidates<'a> {

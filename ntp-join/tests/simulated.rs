@@ -156,6 +156,13 @@ fn check(world: &World, inputs: &[Vec<&Recording>], sink: Collect, report: Vec<S
         assert!(seen.insert(pair.host.reserved), "a command twice");
         if pair.host.reserved != pair.target.reserved {
             wrong += 1;
+            println!(
+                "wrong: {} {} sent {} held {}",
+                pair.host.reserved,
+                pair.target.reserved,
+                pair.host.at[2],
+                pair.target.at[13] - pair.target.at[0]
+            );
         }
         let bound = i128::from(pair.offset_bound_ns);
         bounds += pair.offset_bound_ns as f64;
