@@ -48,6 +48,13 @@ pub struct JoinTotals {
     /// Bytes of damaged or cut-off input.
     #[serde(default, with = "crate::num::big")]
     pub damaged_bytes: u64,
+    /// Counters of all commands of the hosts, sampled or not; devices by their
+    /// id in this stream. Empty when a host did not count.
+    #[serde(default)]
+    pub counts: Vec<crate::header::Count>,
+    /// Time over which they were counted, ns: times of several hosts that overlap count once.
+    #[serde(default, with = "crate::num::big")]
+    pub counted_ns: u64,
     /// Totals of the recordings joined, in the order of the files.
     #[serde(default)]
     pub sources: Vec<crate::header::Totals>,

@@ -13,6 +13,7 @@ pub mod group;
 pub mod histogram;
 pub mod keys;
 pub mod littles_law;
+pub mod paths;
 pub mod plan;
 pub mod recordings;
 pub mod report;

@@ -21,6 +21,8 @@ pub struct Recordings {
     /// Begin and end of each recording, ns of wall clock.
     spans: BTreeMap<View, Vec<(i128, i128)>>,
     counted: HashMap<(View, Vec<KeyValue>), Counted>,
+    /// How long joined segments' hosts counted, ns.
+    counting: BTreeMap<View, i128>,
     /// Views of which a recording did not count its commands.
     uncounted: Vec<View>,
     open: Open,
@@ -36,6 +38,8 @@ struct Open {
     seen: BTreeMap<View, (u64, u64)>,
     wall_minus_mono: i128,
     counts: Vec<Count>,
+    /// Time over which a joined segment's hosts counted, ns.
+    counted: i128,
 }
 
 impl Recordings {
@@ -59,6 +63,12 @@ impl Recordings {
         }
     }
 
+    /// A joined segment ended: its hosts counted these, over so many ns.
+    pub fn join_totals(&mut self, counts: &[Count], counted_ns: u64) {
+        self.open.counts = counts.to_vec();
+        self.open.counted = i128::from(counted_ns);
+    }
+
     /// Records between these times were read.
     pub fn seen(&mut self, view: View, first: u64, last: u64) {
         let seen = self.open.seen.entry(view).or_insert((first, last));
@@ -73,11 +83,13 @@ impl Recordings {
             seen,
             wall_minus_mono,
             counts,
+            counted,
         } = std::mem::take(&mut self.open);
         let view = match (&segment.header, &segment.join_header) {
             (Some(header), _) if header.role == ntp_record::Role::Host => Some(View::Host),
             (Some(_), _) => Some(View::Target),
-            _ => None,
+            (None, Some(_)) => Some(View::Joined),
+            (None, None) => None,
         };
         for (of, (first, last)) in &seen {
             // A recording's own times hold also when nothing happened in them.
@@ -89,6 +101,7 @@ impl Recordings {
                 i128::from(last) + wall_minus_mono,
             );
             self.spans.entry(*of).or_default().push(span);
+            *self.counting.entry(*of).or_default() += counted;
             if (counts.is_empty() || !own) && !self.uncounted.contains(of) {
                 self.uncounted.push(*of);
             }
@@ -117,11 +130,16 @@ impl Recordings {
         (total > 0).then(|| total as f64 / 1e9)
     }
 
-    /// Commands counted of a group; `None` when its recordings did not count them all.
-    pub fn counted(&self, view: View, key: &[KeyValue]) -> Option<Counted> {
+    /// Commands counted of a group, and the seconds over which; `None` when
+    /// its recordings did not count them all.
+    pub fn counted(&self, view: View, key: &[KeyValue]) -> Option<(Counted, f64)> {
         if self.uncounted.contains(&view) {
             return None;
         }
-        self.counted.get(&(view, key.to_vec())).copied()
+        let seconds = match self.counting.get(&view) {
+            Some(counting) if *counting > 0 => *counting as f64 / 1e9,
+            _ => self.seconds(view)?,
+        };
+        Some((*self.counted.get(&(view, key.to_vec()))?, seconds))
     }
 }
