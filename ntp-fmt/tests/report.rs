@@ -208,3 +208,88 @@ fn live_lines() {
     };
     golden("live.txt", &report(&rows_with(options, &items), &[]));
 }
+
+/// The figures of a component in the text: n, mean, L, p50, p99, p99.9.
+fn figures_in_text(text: &str, component: &str) -> Vec<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(component))
+        .unwrap();
+    line.split_whitespace()
+        .take(6)
+        .map(|figure| figure.trim_start_matches('~').to_owned())
+        .collect()
+}
+
+#[test]
+fn a_figure_is_the_same_in_text_csv_and_json() {
+    let rows = joined_rows();
+    let text = report(&rows, &["--detail"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&report(&rows, &["--format", "json"])).unwrap();
+    let csv = report(&rows, &["--format", "csv"]);
+    let mut table = csv::Reader::from_reader(csv.as_bytes());
+    let head = table.headers().unwrap().clone();
+    let lines: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
+    let components = json["groups"][0]["components"].as_array().unwrap();
+    assert_eq!(components.len(), 19);
+    for component in components {
+        let name = component["component"].as_str().unwrap();
+        let line = lines
+            .iter()
+            .find(|line| &line[0] == "component" && line.iter().any(|field| field == name))
+            .unwrap();
+        let field = |name: &str| &line[head.iter().position(|head| head == name).unwrap()];
+        for (key, column) in [
+            ("n", "n"),
+            ("mean_ns", "mean_ns"),
+            ("p50_ns", "p50_ns"),
+            ("p999_ns", "p999_ns"),
+            ("l", "queue_depth"),
+            ("share", "share"),
+        ] {
+            assert_eq!(component[key].to_string(), field(column), "{name}: {key}");
+        }
+        let us = |key: &str| format!("{:.2}", component[key].as_f64().unwrap() / 1e3);
+        let l = format!("{:.2}", component["l"].as_f64().unwrap());
+        let want = [
+            component["n"].to_string(),
+            us("mean_ns"),
+            l,
+            us("p50_ns"),
+            us("p99_ns"),
+            us("p999_ns"),
+        ];
+        assert_eq!(figures_in_text(&text, name), want, "{name}");
+    }
+}
+
+#[test]
+fn both_tools_write_the_same_table() {
+    let joined = reads();
+    let mut items = joined_names(100);
+    items.extend(joined.chunks(100).map(Item::Joined));
+    let rows = rows_with(
+        Options {
+            interval_ns: Some(4_000_000_000),
+            ..Options::default()
+        },
+        &items,
+    );
+    let mut direct = ntp_record::row_csv::CsvWriter::new(Vec::new());
+    rows.iter().for_each(|row| direct.row(row).unwrap());
+    direct.flush().unwrap();
+    let (_, through_fmt) = run(&ndjson(&rows), &["--format", "csv"]);
+    assert_eq!(
+        String::from_utf8(direct.into_inner().unwrap()).unwrap(),
+        through_fmt
+    );
+    // Three intervals and the whole, a group and five stages each.
+    assert_eq!(
+        through_fmt
+            .lines()
+            .filter(|line| line.starts_with("stage,"))
+            .count(),
+        20
+    );
+}

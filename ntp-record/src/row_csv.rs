@@ -113,6 +113,16 @@ impl<W: Write> CsvWriter<W> {
         self.out.flush()
     }
 
+    /// The output, with all that was written.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn into_inner(self) -> io::Result<W> {
+        self.out
+            .into_inner()
+            .map_err(|error| io::Error::other(error.to_string()))
+    }
+
     fn group(&mut self, group: &Group) -> io::Result<()> {
         let number = group.group as usize;
         // Numbers come in order, from 0: a far one is no row of ours.
