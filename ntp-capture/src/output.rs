@@ -71,11 +71,6 @@ impl Output {
         &mut self.writer
     }
 
-    /// The error of a write, with the name of what was written to.
-    pub(crate) fn error(&self, error: io::Error) -> anyhow::Error {
-        anyhow::Error::new(error).context(self.name.clone())
-    }
-
     /// Nothing was recorded: leaves no empty file behind.
     pub(crate) fn discard(self) {
         drop(self.writer);
@@ -88,11 +83,11 @@ impl Output {
 
     /// Writes what is left.
     pub(crate) fn finish(self) -> Result<()> {
-        let name = self.name;
         let ended = match self.writer.into_inner() {
             Sink::Plain(out) => out.finish(),
             Sink::Zstd(encoder) => encoder.finish().and_then(OutFile::finish),
         };
-        ended.context(name)
+        // Its errors name the file.
+        Ok(ended?)
     }
 }

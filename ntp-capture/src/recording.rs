@@ -96,6 +96,9 @@ pub(crate) fn run(
             };
             mover.progress.apply(&Item::Counts(counts.clone()));
             failed = write(output, |w| w.counts(&counts).and_then(|()| w.flush()));
+            if failed.is_none() {
+                mover.flushed = mover.written;
+            }
         }
         mover
             .progress
@@ -122,7 +125,13 @@ pub(crate) fn run(
         failed = mover.all(source, output);
     }
     let stats = source.stats()?;
-    let mut totals = totals(&stats, mover.written, unfinished, end_ns);
+    // Of what an output that failed had taken, only what was flushed is sure.
+    let written = if failed.is_none() {
+        mover.written
+    } else {
+        mover.flushed
+    };
+    let mut totals = totals(&stats, written, unfinished, end_ns);
     totals.groups = source.counts()?;
     mover.progress.apply(&Item::Totals(totals.clone()));
     if failed.is_none() {
@@ -163,7 +172,8 @@ fn write(
     what: impl FnOnce(&mut ntp_record::Writer<crate::output::Sink>) -> io::Result<()>,
 ) -> Option<anyhow::Error> {
     let result = what(output.writer());
-    result.err().map(|error| output.error(error))
+    // Its errors name the file.
+    result.err().map(anyhow::Error::new)
 }
 
 /// Moves records, each name before the first record that refers to it.
@@ -173,6 +183,8 @@ struct Mover<'a> {
     names: Vec<Name>,
     known: HashSet<(u8, u32)>,
     written: u64,
+    /// Of these, flushed to the output.
+    flushed: u64,
 }
 
 impl<'a> Mover<'a> {
@@ -183,6 +195,7 @@ impl<'a> Mover<'a> {
             names: Vec::new(),
             known: HashSet::new(),
             written: 0,
+            flushed: 0,
         }
     }
 
@@ -225,3 +238,7 @@ impl<'a> Mover<'a> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "recording_tests.rs"]
+mod tests;

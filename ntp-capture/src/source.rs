@@ -54,9 +54,14 @@ impl Source for Kernel {
     }
 
     fn stats(&self) -> Result<Stats> {
-        self.readout
+        let mut stats = self
+            .readout
             .stats()
-            .context("counters of the kernel programs")
+            .context("counters of the kernel programs")?;
+        for (handler, n) in self.session.misses() {
+            stats.misses.insert(format!("{handler}_skipped"), n);
+        }
+        Ok(stats)
     }
 
     fn counts(&self) -> Result<Vec<Count>> {
