@@ -134,6 +134,8 @@ pub struct Track {
     fine: Vec<(i64, Span)>,
     drift: Drift,
     stale: bool,
+    /// Narrowest interval of late, ns: the two least delays of the network.
+    narrowest: i64,
 }
 
 /// Estimated drift.
@@ -159,6 +161,7 @@ impl Track {
             fine: Vec::new(),
             drift: Drift::default(),
             stale: false,
+            narrowest: FAR,
         }
     }
 
@@ -223,7 +226,22 @@ impl Track {
                 knot.raise_lower(bound);
             }
         }
+        self.narrowest = self
+            .narrowest
+            .min(self.run.hi.saturating_sub(self.run.lo))
+            .max(0);
         self.stale = true;
+    }
+
+    /// How much wider than it could be the interval is at a moment, ns.
+    ///
+    /// On one connection, the command before or after with the same id fits a
+    /// record only when the target held it for less than this.
+    pub fn excess(&self, at: i64) -> i64 {
+        let span = self.span(at);
+        span.hi
+            .saturating_sub(span.lo)
+            .saturating_sub(self.narrowest)
     }
 
     /// Makes room for another knot: wider spaced ones, or without the oldest.
@@ -306,6 +324,13 @@ impl Track {
             (bound.ns - drift.moved(bound.at), drift.slack(at - bound.at))
         });
         self.fine = fine;
+        let widths = self
+            .fine
+            .iter()
+            .map(|(_, span)| span.hi.saturating_sub(span.lo));
+        if let Some(narrowest) = widths.filter(|width| *width >= 0).min() {
+            self.narrowest = narrowest;
+        }
     }
 
     /// The narrowest interval at each knot: bounds from before and from after

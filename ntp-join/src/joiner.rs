@@ -374,6 +374,8 @@ impl Joiner {
             named: false,
             matched: 0,
             records: 0,
+            generations: false,
+            recent: VecDeque::new(),
             pending: VecDeque::new(),
             next_try: 64,
             store: Store::default(),
@@ -519,6 +521,7 @@ impl Joiner {
                 continue;
             }
             let conn = &mut self.conns[conn as usize];
+            conn.generations |= record.cid >> 12 != 0;
             match role {
                 Role::Host => self.hosts[domain].queue.push_back(record),
                 Role::Target => {

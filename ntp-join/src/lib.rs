@@ -13,6 +13,7 @@
 pub mod clock;
 mod clocks;
 mod emit;
+pub mod field;
 pub mod hull;
 pub mod joiner;
 pub mod limits;

@@ -45,6 +45,8 @@ const ANSWERED: &[Point] = &[
     target::PDU_READ,
     target::ARRIVED,
 ];
+/// Moments in the order in which the target took capsules off a connection.
+const ORDER: &[Point] = &[target::RECEIVED, target::PDU_READ, target::ARRIVED];
 /// The same for the first R2T and for the first data it asked for.
 const R2T_HEARD: &[Point] = &[host::R2T_ARRIVED, host::R2T_READ];
 const R2T_SENT: &[Point] = &[target::R2T_SEND, target::R2T_QUEUED];
@@ -125,6 +127,8 @@ pub struct TargetTimes {
     pub got: i64,
     /// The response left no earlier.
     pub answered: i64,
+    /// Later for each capsule than for the one before on the same connection.
+    pub order: i64,
     r2t: Option<(i64, i64)>,
 }
 
@@ -137,9 +141,11 @@ impl TargetTimes {
         } else {
             None
         };
+        let got = first(record, GOT)?;
         Some(TargetTimes {
-            got: first(record, GOT)?,
+            got,
             answered: first(record, ANSWERED)?,
+            order: first(record, ORDER).unwrap_or(got),
             r2t,
         })
     }

@@ -3,8 +3,8 @@
 
 use crate::joiner::{Clock, Joiner, Sink, State, cause};
 use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
-use crate::names::Over;
-use crate::store::{Mark, Ticket};
+use crate::names::{Over, Passed};
+use crate::store::{Mark, Ticket, key_hash};
 use ntp_record::header::Role;
 use ntp_record::joined::Joined;
 use ntp_record::record::{Flags, Record};
@@ -49,7 +49,13 @@ const BACK: i64 = 1_000_000;
 const AHEAD: std::ops::RangeInclusive<i64> = 200_000..=20_000_000;
 /// And no more of them than this.
 const AHEAD_RECORDS: usize = 8192;
-/// The same for records that are tried once more, ns.
+/// Pairs of a connection among which order is looked at, on either side.
+const NEIGHBOURS: usize = 32;
+/// Of them so many, on each side, must have been sent while the command waited.
+const ENOUGH_NEIGHBOURS: u32 = 3;
+/// Claims looked through for them.
+const LOOK_AHEAD: usize = 2048;
+/// The same as [`AHEAD`] for records that are tried once more, ns.
 const AHEAD_LATE: i64 = 1_000_000_000;
 
 impl Joiner {
@@ -316,12 +322,15 @@ impl Joiner {
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
             || !self.free(claim.record.conn, place.conn)
+            || !self.in_line(claim, place, &times, &target)
         {
             self.mark(claim);
             return Decision::Left;
         }
+        let order = target;
         let (target, _) = self.conns[place.conn as usize].store.remove(slot);
         self.note_partner(claim.record.conn, place.conn);
+        self.note_passed(claim, &times, &order);
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
@@ -334,6 +343,69 @@ impl Joiner {
         });
         self.totals.matched += 1;
         Decision::Matched
+    }
+
+    /// Whether a pair keeps the order of its connection, when that matters.
+    ///
+    /// Of one command id only one command is under way, so the commands
+    /// before and after it with the same key do not fit, unless the interval
+    /// is wider than the target held the command. Then, and if ids come back
+    /// at once, the pairs sent just before and just after must be in order
+    /// with it; and if there are none, its key must not have been used of late.
+    fn in_line(&self, claim: &Claim, place: Over, times: &HostTimes, target: &TargetTimes) -> bool {
+        let conn = &self.conns[claim.record.conn as usize];
+        let State::Known(track) = &self.clocks[place.clock as usize].state else {
+            return true;
+        };
+        let held = target.answered.saturating_sub(target.got);
+        if conn.generations || track.excess(times.over) < held {
+            return true;
+        }
+        let (mut before, mut after) = (0, 0);
+        let waited = times.over - times.sent;
+        let mut keeps = |sent: i64, order: i64| {
+            before += u32::from((1..waited).contains(&(times.sent - sent)));
+            after += u32::from((1..waited).contains(&(sent - times.sent)));
+            (sent < times.sent) == (order < target.order) || order == target.order
+        };
+        for passed in &conn.recent {
+            if !keeps(passed.sent, passed.order) {
+                return false;
+            }
+        }
+        let domain = conn.domain;
+        let others = (self.hosts[domain].ahead.iter())
+            .take(LOOK_AHEAD)
+            .filter(|other| other.record.conn == claim.record.conn && other.found == Found::One);
+        for other in others.take(NEIGHBOURS) {
+            let (Some(times), Some((place, ticket))) = (other.times, other.tickets[0]) else {
+                continue;
+            };
+            let target = self.conns[place.conn as usize].store.find(ticket);
+            if let Some(target) = target.and_then(|(_, target)| TargetTimes::of(target)) {
+                if !keeps(times.sent, target.order) {
+                    return false;
+                }
+            }
+        }
+        let key = key_hash(&claim.record);
+        before.min(after) >= ENOUGH_NEIGHBOURS || conn.recent.iter().all(|passed| passed.key != key)
+    }
+
+    /// Remembers a pair for [`Joiner::in_line`].
+    fn note_passed(&mut self, claim: &Claim, times: &HostTimes, target: &TargetTimes) {
+        let conn = &mut self.conns[claim.record.conn as usize];
+        if conn.generations {
+            return;
+        }
+        if conn.recent.len() == NEIGHBOURS {
+            conn.recent.pop_front();
+        }
+        conn.recent.push_back(Passed {
+            sent: times.sent,
+            order: target.order,
+            key: key_hash(&claim.record),
+        });
     }
 
     /// Marks the target records that were claimed in vain.

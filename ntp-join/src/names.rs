@@ -42,6 +42,17 @@ pub struct Over {
     pub clock: u32,
 }
 
+/// A pair that was found, as far as the order of a connection needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
+    /// When the host sent the capsule, ns.
+    pub sent: i64,
+    /// [`crate::limits::TargetTimes::order`].
+    pub order: i64,
+    /// Hash of the key.
+    pub key: u64,
+}
+
 /// A connection of one recording.
 pub struct Conn {
     /// By number.
@@ -64,6 +75,11 @@ pub struct Conn {
     pub matched: u64,
     /// Records read.
     pub records: u64,
+    /// Whether command ids carry a generation, so that one comes back only
+    /// after 16 uses of its tag (Linux from 5.14).
+    pub generations: bool,
+    /// The last pairs of a host connection.
+    pub recent: VecDeque<Passed>,
     /// Host records that wait for a connection or a clock.
     pub pending: VecDeque<Record>,
     /// Number of pending records at which connections of other addresses are tried again.

@@ -9,10 +9,8 @@
 //! explanation. Else there is no answer: a wrong clock joins wrong commands.
 
 use crate::clock::{Span, Track};
-use crate::limits::{HostTimes, Limits, TargetTimes};
-use crate::store::{key_hash, same_key};
-use hashbrown::HashTable;
-use ntp_record::record::Record;
+use crate::field::Field;
+use crate::limits::Limits;
 
 /// Host records that vote together: the fewer, the less theta drifts meanwhile.
 const STRETCH: usize = 256;
@@ -21,7 +19,7 @@ const STRETCHES: usize = 16;
 /// Of a stretch, the records whose keys are rarest vote.
 const VOTERS: usize = 64;
 /// A key that occurs more often says nothing.
-const MOST_REPEATS: usize = 2048;
+const MOST_REPEATS: u32 = 2048;
 /// Intervals tried on all records.
 const SEEDS: usize = 12;
 /// Records on either side of the stretch that a seed is tried on.
@@ -35,37 +33,6 @@ const LOST: f64 = 3.0;
 /// The runner-up may have at most this share of the winner's evidence.
 const RUNNER_UP: f64 = 0.6;
 
-/// A host record with the connections of the target it may have come over.
-pub struct Host<'a> {
-    /// The record.
-    pub record: &'a Record,
-    /// Its moments.
-    pub times: HostTimes,
-    /// Numbers of target connections.
-    pub over: &'a [u32],
-}
-
-/// All records of two machines that wait for a clock.
-pub struct Field<'a> {
-    hosts: Vec<Host<'a>>,
-    targets: Vec<Target<'a>>,
-    newest_of_key: HashTable<u32>,
-    /// Time covered by the targets, ns of the target's clock.
-    first: i64,
-    last: i64,
-}
-
-struct Target<'a> {
-    record: &'a Record,
-    times: TargetTimes,
-    connection: u32,
-    hash: u64,
-    /// Next older target with the same key and connection.
-    same: Option<u32>,
-    /// How many have this key, known at the newest.
-    count: u32,
-}
-
 /// What the records say of the clock.
 #[derive(Debug)]
 pub enum Verdict {
@@ -77,92 +44,10 @@ pub enum Verdict {
     Ambiguous,
 }
 
-fn hash_on(connection: u32, record: &Record) -> u64 {
-    key_hash(record) ^ u64::from(connection).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-impl<'a> Field<'a> {
-    /// Hosts in any order; targets as (connection, record).
-    pub fn new(mut hosts: Vec<Host<'a>>, targets: impl Iterator<Item = (u32, &'a Record)>) -> Self {
-        hosts.sort_by_key(|host| host.times.over);
-        let mut field = Field {
-            hosts,
-            targets: Vec::new(),
-            newest_of_key: HashTable::new(),
-            first: i64::MAX,
-            last: i64::MIN,
-        };
-        for (connection, record) in targets {
-            let Some(times) = TargetTimes::of(record) else {
-                continue;
-            };
-            field.first = field.first.min(times.got);
-            field.last = field.last.max(times.answered);
-            let at = field.targets.len() as u32;
-            let mut target = Target {
-                record,
-                times,
-                connection,
-                hash: hash_on(connection, record),
-                same: None,
-                count: 1,
-            };
-            let all = &field.targets;
-            let head = field.newest_of_key.find_mut(target.hash, |other| {
-                let other: &Target<'_> = &all[*other as usize];
-                other.connection == connection && same_key(other.record, record)
-            });
-            match head {
-                Some(head) => {
-                    target.same = Some(*head);
-                    target.count += all[*head as usize].count;
-                    *head = at;
-                }
-                None => {
-                    field
-                        .newest_of_key
-                        .insert_unique(target.hash, at, |other| all[*other as usize].hash);
-                }
-            }
-            field.targets.push(target);
-        }
-        field
-    }
-
-    /// Targets that may be the partner of a host record by key.
-    fn candidates(&self, host: &Host<'a>) -> impl Iterator<Item = (u32, Limits)> + '_ {
-        let (times, record, over) = (host.times, host.record, host.over);
-        over.iter().flat_map(move |connection| {
-            let head = self.head(*connection, record);
-            std::iter::successors(head, |at| self.targets[*at as usize].same)
-                .map(move |at| (at, Limits::of(&times, &self.targets[at as usize].times)))
-        })
-    }
-
-    fn head(&self, connection: u32, record: &Record) -> Option<u32> {
-        self.newest_of_key
-            .find(hash_on(connection, record), |other| {
-                let other = &self.targets[*other as usize];
-                other.connection == connection && same_key(other.record, record)
-            })
-            .copied()
-    }
-
-    fn repeats(&self, host: &Host<'a>) -> usize {
-        host.over
-            .iter()
-            .filter_map(|connection| self.head(*connection, host.record))
-            .map(|at| self.targets[at as usize].count as usize)
-            .sum()
-    }
-
+impl Field<'_> {
     /// Looks for theta.
     pub fn vote(&self) -> Verdict {
-        let common = self
-            .hosts
-            .iter()
-            .filter(|host| self.repeats(host) > 0)
-            .count();
+        let common = self.repeats.iter().filter(|repeats| **repeats > 0).count();
         if common < FEWEST {
             return Verdict::TooFew(common);
         }
@@ -230,16 +115,17 @@ impl<'a> Field<'a> {
     /// Intervals of theta, at the middle of the stretch, that most voters share.
     fn seeds(&self, begin: usize, end: usize) -> Vec<Span> {
         let middle = self.middle(begin, end);
-        let mut voters: Vec<(usize, &Host<'a>)> = self.hosts[begin..end]
-            .iter()
-            .map(|host| (self.repeats(host), host))
-            .filter(|(repeats, _)| (1..=MOST_REPEATS).contains(repeats))
+        // The rarest keys, and of those the nearest to the middle.
+        let half = (begin + end) / 2;
+        let mut voters: Vec<usize> = (begin..end)
+            .filter(|host| (1..=MOST_REPEATS).contains(&self.repeats[*host]))
             .collect();
-        voters.sort_by_key(|(repeats, _)| *repeats);
+        voters.sort_by_key(|host| (self.repeats[*host].ilog2(), host.abs_diff(half)));
         voters.truncate(VOTERS);
         let mut edges: Vec<(i64, i32)> = Vec::new();
-        for (_, host) in voters {
-            for (_, limits) in self.candidates(host) {
+        for host in voters {
+            let host = &self.hosts[host];
+            for (_, limits) in self.candidates(host, Span::ALL) {
                 let Some(lower) = limits.lower else { continue };
                 let span = Span {
                     lo: lower.ns,
@@ -319,15 +205,8 @@ impl<'a> Field<'a> {
         {
             return;
         }
-        let mut only = None;
-        let mut found = 0;
-        for (at, limits) in self.candidates(host) {
-            if walk.allows(&limits) {
-                found += 1;
-                only = Some((at, limits));
-            }
-        }
-        let repeats = self.repeats(host);
+        let (only, found) = self.partners(index, walk);
+        let repeats = self.repeats[index] as usize;
         let waited = (host.times.over - host.times.sent).max(1) as f64;
         let chance = repeats as f64 * waited / (self.last - self.first).max(1) as f64;
         trial.tried += 1;
@@ -336,7 +215,7 @@ impl<'a> Field<'a> {
             Some((at, limits)) => {
                 trial.repeats += repeats;
                 trial.evidence += -chance.clamp(1e-6, 0.9).ln();
-                if found == 1 {
+                if found == 1 && self.sole(at, walk) {
                     walk.add(&limits);
                 }
                 trial.pairs.push((index as u32, at));
@@ -344,39 +223,80 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Collects the bounds of all records, outwards from the winning stretch.
-    fn follow(&self, trial: &Trial) -> (Track, usize) {
-        let mut all = Vec::new();
-        for forward in [false, true] {
-            let mut walk = Walk::new(&trial.seed);
-            let count = if forward {
-                self.hosts.len() - trial.mid
-            } else {
-                trial.mid
-            };
-            for step in 0..count {
-                let index = if forward {
-                    trial.mid + step
-                } else {
-                    trial.mid - 1 - step
-                };
-                let mut possible = self
-                    .candidates(&self.hosts[index])
-                    .filter(|(_, limits)| walk.allows(limits));
-                if let (Some((_, limits)), None) = (possible.next(), possible.next()) {
-                    walk.add(&limits);
-                    all.push(limits);
-                }
+    /// A target that may be the partner of a host under the theta of a walk,
+    /// and how many there are.
+    fn partners(&self, host: usize, walk: &Walk) -> (Option<(u32, Limits)>, usize) {
+        let host = &self.hosts[host];
+        let span = walk.at(host.times.sent).cover(walk.at(host.times.over));
+        let (mut one, mut found) = (None, 0);
+        for (at, limits) in self.candidates(host, span) {
+            if walk.allows(&limits) {
+                found += 1;
+                one = Some((at, limits));
             }
         }
-        all.sort_by_key(|limits| limits.upper.at);
+        (one, found)
+    }
+
+    /// Whether no other host may be the partner of a target.
+    fn sole(&self, target: u32, walk: &Walk) -> bool {
+        self.claimants(target, |limits| walk.allows(limits), walk.span.lo) < 2
+    }
+
+    /// Collects the bounds of all records, outwards from the winning stretch.
+    ///
+    /// Twice: when both partners of two commands with the same key are lost,
+    /// what is left of them may look like one, but only where theta is less
+    /// well known than the target held the command. How well it can be known
+    /// is learnt the first time.
+    fn follow(&self, trial: &Trial) -> (Track, usize) {
+        let mut narrowest = i64::MAX;
+        let all = self.collect(trial, &mut narrowest, |_, _| true);
+        let mut same = narrowest;
+        let safe = self.collect(trial, &mut same, |walk, target| {
+            walk.width().saturating_sub(narrowest) < self.held(target)
+        });
+        let mut limits = if safe.len() * 8 >= all.len() {
+            safe
+        } else {
+            all
+        };
+        limits.sort_by_key(|limits| limits.upper.at);
         let begin = self.hosts.first().map_or(0, |host| host.times.sent);
         let mut track = Track::new(begin, Span::ALL);
-        for limits in &all {
+        for limits in &limits {
             track.add(limits);
         }
         track.settle();
-        (track, all.len())
+        (track, limits.len())
+    }
+
+    /// The bounds of all pairs that are the only ones, and that `may` be used.
+    fn collect(
+        &self,
+        trial: &Trial,
+        narrowest: &mut i64,
+        may: impl Fn(&Walk, u32) -> bool,
+    ) -> Vec<Limits> {
+        let mut all = Vec::new();
+        for forward in [false, true] {
+            let mut walk = Walk::new(&trial.seed);
+            let hosts: Box<dyn Iterator<Item = usize>> = if forward {
+                Box::new(trial.mid..self.hosts.len())
+            } else {
+                Box::new((0..trial.mid).rev())
+            };
+            for host in hosts {
+                if let (Some((target, limits)), 1) = self.partners(host, &walk) {
+                    if self.sole(target, &walk) && may(&walk, target) {
+                        walk.add(&limits);
+                        all.push(limits);
+                        *narrowest = walk.width().min(*narrowest).max(0);
+                    }
+                }
+            }
+        }
+        all
     }
 }
 
@@ -392,6 +312,10 @@ impl Walk {
             now: seed.now(),
             span: seed.span(seed.now()),
         }
+    }
+
+    fn width(&self) -> i64 {
+        self.span.hi.saturating_sub(self.span.lo)
     }
 
     fn at(&self, at: i64) -> Span {
