@@ -289,7 +289,10 @@ fn components(report: &GroupReport) -> Block {
 fn note(component: &Component) -> String {
     let mut notes = Vec::new();
     if let Some(bound) = component.bound_ns {
-        notes.push(format!("+-{} us", us(Some(bound as f64))));
+        notes.push(match bound {
+            0 => "one clock".to_owned(),
+            bound => format!("+-{} us", us(Some(bound as f64))),
+        });
     }
     if component.time.negative > 0 {
         notes.push(format!("{} negative", component.time.negative));

@@ -2,6 +2,7 @@
 //! names of the columns, nothing where nothing was measured.
 
 use crate::row::{Component, Distribution, Group, Key, KeyValue, Row, Span, Stage};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes rows as CSV.
@@ -12,7 +13,7 @@ pub struct CsvWriter<W: Write> {
     out: csv::Writer<W>,
     by: Option<Vec<String>>,
     /// View and key by number of the group.
-    keys: Vec<Option<(String, Key)>>,
+    keys: BTreeMap<u32, (String, Key)>,
 }
 
 /// Units of keys that have one.
@@ -63,7 +64,7 @@ impl<W: Write> CsvWriter<W> {
         CsvWriter {
             out,
             by: None,
-            keys: Vec::new(),
+            keys: BTreeMap::new(),
         }
     }
 
@@ -124,15 +125,8 @@ impl<W: Write> CsvWriter<W> {
     }
 
     fn group(&mut self, group: &Group) -> io::Result<()> {
-        let number = group.group as usize;
-        // Numbers come in order, from 0: a far one is no row of ours.
-        if number > self.keys.len() + MAX_GROUPS {
-            return Err(io::Error::other(format!("group {number} out of order")));
-        }
-        if self.keys.len() <= number {
-            self.keys.resize(number + 1, None);
-        }
-        self.keys[number] = Some((word(&group.view), group.key.clone()));
+        self.keys
+            .insert(group.group, (word(&group.view), group.key.clone()));
         let mut line = Line::new("group", group.group, group.interval);
         let name = if group.other { "other" } else { "end to end" };
         line.push([name.into(), String::new(), String::new(), String::new()]);
@@ -203,11 +197,7 @@ impl<W: Write> CsvWriter<W> {
     fn write(&mut self, line: Line) -> io::Result<()> {
         let missing = || io::Error::other("a row of a group without the rows before it");
         let by = self.by.as_ref().ok_or_else(missing)?;
-        let (view, key) = self
-            .keys
-            .get(line.group as usize)
-            .and_then(Option::as_ref)
-            .ok_or_else(missing)?;
+        let (view, key) = self.keys.get(&line.group).ok_or_else(missing)?;
         let values = by.iter().map(|name| match key.get(name) {
             Some(KeyValue::Number(number)) => number.to_string(),
             Some(KeyValue::Text(text)) => text.clone(),
@@ -230,9 +220,6 @@ fn io_error(error: csv::Error) -> io::Error {
         other => io::Error::other(format!("{other:?}")),
     }
 }
-
-/// Groups a report may have, see ntp-stages(1).
-const MAX_GROUPS: usize = 1 << 24;
 
 /// The fields of a line as they come.
 struct Line {

@@ -1,7 +1,7 @@
 //! Which group a command belongs to.
 
+use crate::command::Command;
 use crate::keys::{By, Raw};
-use crate::plan::Command;
 use ntp_record::Segment;
 use ntp_record::row::{KeyValue, View};
 use rustc_hash::FxHashMap;

@@ -4,10 +4,11 @@ mod summary;
 
 use crate::batch::{Batch, Batches, Place};
 use crate::clocks::Clocks;
+use crate::command::Command;
 use crate::directory::Directory;
 use crate::group::{Checks, Offset, Sample, Scratch};
 use crate::keys::By;
-use crate::plan::{Command, Plans};
+use crate::plan::Plans;
 use crate::recordings::Recordings;
 use crate::report;
 use crate::table::{Intervals, Table};
@@ -147,14 +148,16 @@ impl Engine {
             Item::JoinTotals(totals) => {
                 self.recordings
                     .join_totals(&totals.counts, totals.counted_ns);
-                self.books.host += totals.host;
-                self.books.target += totals.target;
-                self.books.matched = Some(self.books.matched.unwrap_or(0) + totals.matched);
-                self.books.host_inside =
-                    Some(self.books.host_inside.unwrap_or(0) + totals.host_inside);
+                saturate(&mut self.books.host, totals.host);
+                saturate(&mut self.books.target, totals.target);
+                saturate(self.books.matched.get_or_insert_default(), totals.matched);
+                saturate(
+                    self.books.host_inside.get_or_insert_default(),
+                    totals.host_inside,
+                );
                 add(&mut self.books.host_left, &totals.host_left);
                 add(&mut self.books.target_left, &totals.target_left);
-                self.books.damaged_bytes += totals.damaged_bytes;
+                saturate(&mut self.books.damaged_bytes, totals.damaged_bytes);
                 totals
                     .sources
                     .iter()
@@ -163,7 +166,7 @@ impl Engine {
             }
             Item::Damage(damage) => {
                 self.books.damaged += 1;
-                self.books.damaged_bytes += damage.bytes;
+                saturate(&mut self.books.damaged_bytes, damage.bytes);
             }
         }
         self.segment.apply(item);
@@ -242,7 +245,7 @@ impl Engine {
     fn add_totals(&mut self, totals: &Totals) {
         add(&mut self.books.lost, &totals.lost);
         add(&mut self.books.misses, &totals.misses);
-        self.books.unfinished += totals.unfinished;
+        saturate(&mut self.books.unfinished, totals.unfinished);
     }
 
     fn records(&mut self, records: &[Record]) {
@@ -420,6 +423,11 @@ fn start(header: &Header) -> Option<u64> {
 
 fn add(into: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     for (cause, times) in from {
-        *into.entry(cause.clone()).or_default() += times;
+        saturate(into.entry(cause.clone()).or_default(), *times);
     }
+}
+
+/// Adds what the input claims: absurd numbers stick at the limit.
+fn saturate(into: &mut u64, more: u64) {
+    *into = into.saturating_add(more);
 }

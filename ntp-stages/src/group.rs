@@ -1,6 +1,7 @@
 //! What is known of the commands that share a key.
 
-use crate::plan::{Absorbed, Command, MEASURED, Plan, Plans};
+use crate::command::Command;
+use crate::plan::{Absorbed, MEASURED, Plan, Plans};
 use crate::rules::{COMPONENTS, Id, Stage};
 use crate::stats::{Squares, Stat};
 use ntp_record::Flags;

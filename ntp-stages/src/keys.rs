@@ -4,7 +4,7 @@
 //! taken from a command as numbers (one look at memory each) and turned into
 //! names once per group.
 
-use crate::plan::Command;
+use crate::command::Command;
 use ntp_record::header::Count;
 use ntp_record::record::op_name;
 use ntp_record::row::{KeyValue, View};

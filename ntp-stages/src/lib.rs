@@ -7,6 +7,7 @@
 mod batch;
 pub mod cli;
 pub mod clocks;
+pub mod command;
 pub mod directory;
 pub mod engine;
 pub mod group;

@@ -3,105 +3,11 @@
 //! A plan is made once for each combination of points and kept, so that a
 //! command costs a few subtractions.
 
-use crate::paths::{PATHS, Path, Step, When};
+use crate::command::{Command, Kind, SLOTS, slot};
+use crate::paths::{PATHS, Path, Step};
 use crate::rules::{COMPONENTS, Direction, Id, Place, Rank, Record as RecordWhen, Stage};
-use ntp_record::row::View;
-use ntp_record::{Flags, Point, Record, Role};
+use ntp_record::{Point, Role};
 use std::collections::HashMap;
-
-/// Number of timestamps of both sides together.
-const SLOTS: usize = 32;
-
-/// Place of a point's timestamp: 0 to 15 host, 16 to 31 target.
-fn slot(point: Point) -> u8 {
-    match point.side {
-        Role::Host => point.index,
-        Role::Target => point.index + 16,
-    }
-}
-
-/// One command as one or both machines saw it.
-#[derive(Clone, Copy, Debug)]
-pub struct Command<'a> {
-    sides: [&'a Record; 2],
-    view: View,
-}
-
-impl<'a> Command<'a> {
-    /// A command of one recording.
-    pub fn alone(record: &'a Record, role: Role) -> Self {
-        let view = if role == Role::Host {
-            View::Host
-        } else {
-            View::Target
-        };
-        Command {
-            sides: [record, record],
-            view,
-        }
-    }
-
-    /// A joined command.
-    pub fn joined(host: &'a Record, target: &'a Record) -> Self {
-        Command {
-            sides: [host, target],
-            view: View::Joined,
-        }
-    }
-
-    /// Which machines saw it.
-    pub fn view(&self) -> View {
-        self.view
-    }
-
-    /// The record that says what the command was and how it ended: the host's where there is one.
-    pub fn main(&self) -> &'a Record {
-        self.sides[0]
-    }
-
-    /// Timestamp of a slot, on the clock of its machine.
-    #[inline]
-    pub fn at(&self, slot: u8) -> u64 {
-        self.sides[usize::from(slot >> 4) & 1].at[usize::from(slot & 15)]
-    }
-
-    #[inline]
-    fn kind(&self) -> Kind {
-        let [host, target] = self.sides;
-        let flags = host.flags | target.flags;
-        let (host_points, target_points) = match self.view {
-            View::Joined => (host.present, target.present),
-            View::Host => (host.present, 0),
-            View::Target => (0, target.present),
-        };
-        let mut when = 0;
-        if flags & Flags::InCapsule as u16 != 0 {
-            when |= When::InCapsule as u8;
-        }
-        // Bits 1:0 of an opcode are the direction of its data: 10b is controller to host.
-        if host.opcode & 3 != 2 {
-            when |= When::NoDataIn as u8;
-        }
-        Kind {
-            present: u32::from(target_points) << 16 | u32::from(host_points),
-            view: self.view,
-            r2t: flags & Flags::R2t as u16 != 0,
-            passthrough: flags & Flags::Passthrough as u16 != 0,
-            when,
-        }
-    }
-}
-
-/// What a plan depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Kind {
-    present: u32,
-    view: View,
-    r2t: bool,
-    passthrough: bool,
-    /// Bits of [`When`].
-    when: u8,
-}
 
 /// One difference, added to a component's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use ntp_record::point::{host as h, target as t};
+use ntp_record::row::View;
 
 fn kind(view: View, host: &[Point], target: &[Point]) -> Kind {
     let bits = |points: &[Point]| {

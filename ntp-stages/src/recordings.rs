@@ -111,7 +111,7 @@ impl Recordings {
             if let Some(raw) = by.raw_of_count(count) {
                 let key = (view, by.values(segment, view, &raw));
                 let counted = self.counted.entry(key).or_default();
-                counted.commands += count.commands;
+                counted.commands = counted.commands.saturating_add(count.commands);
                 counted.bytes += u128::from(count.bytes) * u128::from(count.commands);
             }
         }

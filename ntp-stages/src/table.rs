@@ -112,12 +112,12 @@ impl Intervals {
     pub fn take(&mut self, all: bool) -> Option<(Span, Slice)> {
         let base = self.base?;
         let number = *self.open.first_key_value()?.0;
-        let end = (number + 1).saturating_mul(self.length);
+        let end = number.saturating_add(1).saturating_mul(self.length);
         let passed = self.now.saturating_sub(base);
         if !all && passed < end.saturating_add(GRACE.min(self.length)) {
             return None;
         }
-        self.next = self.next.max(number + 1);
+        self.next = self.next.max(number.saturating_add(1));
         let slice = self.open.remove(&number)?;
         let begin = number.saturating_mul(self.length);
         // The last interval is as long as it lasted.

@@ -111,6 +111,12 @@ impl fmt::Display for Warning {
                     "{commands} of {of} joined commands break the order of cause and effect by more than the bound of the clocks"
                 )
             }
+            Warning::Damaged { parts: 0, bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes of the recordings were damaged and skipped"
+                )
+            }
             Warning::Damaged { parts, bytes } => {
                 write!(
                     f,

@@ -413,3 +413,36 @@ fn intervals_change_nothing_in_the_totals() {
     });
     assert_eq!(whole, pieces);
 }
+
+#[test]
+fn absurd_counters_stick_at_the_limit() {
+    let records = [host_read(0, 50)];
+    let mut items = names(Role::Host, 1);
+    items.push(Item::Records(&records));
+    let mut totals = totals(u64::MAX, &[(2, 4096, u64::MAX), (2, 4096, u64::MAX)]);
+    totals.unfinished = u64::MAX;
+    totals.lost.insert("ring buffer full".into(), u64::MAX);
+    items.push(Item::Totals(totals));
+    items.extend(items.clone());
+    let damage = Damage {
+        offset: 0,
+        bytes: u64::MAX,
+        cause: "cut off".into(),
+    };
+    items.extend([Item::Damage(damage.clone()), Item::Damage(damage)]);
+    let huge = JoinTotals {
+        host: u64::MAX,
+        matched: u64::MAX,
+        host_inside: u64::MAX,
+        ..JoinTotals::default()
+    };
+    items.extend([Item::JoinTotals(huge.clone()), Item::JoinTotals(huge)]);
+    let rows = rows_with(
+        Options {
+            interval_ns: Some(1),
+            ..Options::default()
+        },
+        &items,
+    );
+    assert_eq!(totals_row(&rows).unfinished, u64::MAX);
+}
