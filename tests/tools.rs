@@ -1,4 +1,8 @@
 //! The built tools as people call them: files and pipes, no root, no guest.
 
+#[path = "tools/bad_input.rs"]
+mod bad_input;
+#[path = "tools/cases.rs"]
+mod cases;
 #[path = "tools/manpages.rs"]
 mod manpages;

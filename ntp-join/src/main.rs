@@ -46,8 +46,7 @@ fn window(text: &str) -> Result<usize, String> {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    tool::main("ntp-join", || {
+    tool::main("ntp-join", |args: Args| {
         run(&Job {
             files: args.files,
             output: args.output,

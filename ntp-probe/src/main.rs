@@ -1,11 +1,9 @@
 //! Can this machine be recorded?
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = ntp_probe::Options::parse();
-    ntp_record::tool::main("ntp-probe", || {
+    ntp_record::tool::main("ntp-probe", |options: ntp_probe::Options| {
         ntp_probe::run(&options, &mut std::io::stdout().lock())
     })
 }

@@ -19,11 +19,25 @@ pub enum Status {
     Missing,
 }
 
-/// Runs a tool and turns its end into an exit status: 0 or 1 by [`Status`],
-/// 2 and one line on standard error for an error, 0 and silence when whoever
-/// reads the output has closed the pipe.
-pub fn main(tool: &'static str, run: impl FnOnce() -> Result<Status>) -> ExitCode {
-    match run() {
+/// Runs a tool with its arguments and turns its end into an exit status: 0 or
+/// 1 by [`Status`], 2 and one line on standard error for an error, also one of
+/// usage, 0 and silence when whoever reads the output has closed the pipe.
+pub fn main<A: clap::Parser>(
+    tool: &'static str,
+    run: impl FnOnce(A) -> Result<Status>,
+) -> ExitCode {
+    let ended = match A::try_parse() {
+        Ok(args) => run(args),
+        // Help and version are what was asked for.
+        Err(words) if !words.use_stderr() => {
+            return match words.print() {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(2),
+                _ => ExitCode::SUCCESS,
+            };
+        }
+        Err(words) => Err(anyhow::anyhow!(usage(&words.to_string()))),
+    };
+    match ended {
         Ok(Status::Done) => ExitCode::SUCCESS,
         Ok(Status::Missing) => ExitCode::from(1),
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
@@ -32,6 +46,21 @@ pub fn main(tool: &'static str, run: impl FnOnce() -> Result<Status>) -> ExitCod
             ExitCode::from(2)
         }
     }
+}
+
+/// What the argument parser says over several lines, in one.
+fn usage(words: &str) -> String {
+    let cause: Vec<&str> = words
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty())
+        .collect();
+    let cause = cause.join(" ");
+    format!(
+        "{}; see --help",
+        cause.strip_prefix("error: ").unwrap_or(&cause)
+    )
 }
 
 /// One line on standard error, `tool: message`.
