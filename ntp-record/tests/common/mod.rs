@@ -280,6 +280,8 @@ pub fn join(count: usize) -> Vec<Own> {
         host_left: BTreeMap::from([("ambiguous".into(), 1 << 61)]),
         target_left: BTreeMap::new(),
         damaged_bytes: 0,
+        counts: totals().groups,
+        counted_ns: u64::MAX - 1,
         sources: vec![totals()],
     }));
     all
