@@ -75,6 +75,13 @@ impl Span {
         self.widen(slack(time))
     }
 
+    fn plus(self, by: i64) -> Span {
+        Span {
+            lo: self.lo.saturating_add(by),
+            hi: self.hi.saturating_add(by),
+        }
+    }
+
     fn widen(self, by: i64) -> Span {
         Span {
             lo: self.lo.saturating_sub(by).max(-FAR),
@@ -128,6 +135,8 @@ pub struct Track {
     /// Newest moment, and all bounds brought there.
     now: i64,
     run: Span,
+    /// The same with the estimated drift taken out.
+    sharp: Span,
     /// Intervals at the knots' starts at [`MAX_PPM`], as of the last [`Track::settle`].
     coarse: Vec<(i64, Span)>,
     /// The same with the drift taken out.
@@ -139,7 +148,7 @@ pub struct Track {
 }
 
 /// Estimated drift.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Drift {
     /// Change of theta, ns per ns.
     rate: f64,
@@ -157,9 +166,14 @@ impl Track {
             spacing: FIRST_SPACING,
             now,
             run,
+            sharp: run,
             coarse: Vec::new(),
             fine: Vec::new(),
-            drift: Drift::default(),
+            drift: Drift {
+                rate: 0.0,
+                error: MAX_PPM as f64 / 1e6,
+                origin: now,
+            },
             stale: false,
             narrowest: FAR,
         }
@@ -206,9 +220,13 @@ impl Track {
             .max();
         if let Some(newest) = newest.filter(|newest| *newest > self.now) {
             self.run = self.run.after(newest - self.now);
+            self.sharp = self.sharp.widen(self.drift.slack(newest - self.now));
             self.now = newest;
         }
+        let drift = self.drift;
         for bound in limits.uppers() {
+            let (ns, by) = drift.level(bound, self.now);
+            self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
             self.run.hi = self
                 .run
                 .hi
@@ -218,6 +236,8 @@ impl Track {
             }
         }
         for bound in limits.lowers() {
+            let (ns, by) = drift.level(bound, self.now);
+            self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
             self.run.lo = self
                 .run
                 .lo
@@ -226,22 +246,40 @@ impl Track {
                 knot.raise_lower(bound);
             }
         }
-        self.narrowest = self
-            .narrowest
-            .min(self.run.hi.saturating_sub(self.run.lo))
-            .max(0);
+        let width = self.sharp.hi.saturating_sub(self.sharp.lo);
+        self.narrowest = self.narrowest.min(width).max(0);
         self.stale = true;
     }
 
-    /// How much wider than it could be the interval is at a moment, ns.
+    /// The interval at a moment if the drift stays as it was: narrower than
+    /// [`Track::span`], but true only of clocks that nobody slews meanwhile.
+    pub fn sharp(&self, at: i64) -> Span {
+        let span = self.span(at);
+        if at <= self.now - self.spacing && !self.fine.is_empty() {
+            return span;
+        }
+        let by = self.drift.slack(at - self.now);
+        let both = span.and(self.sharp.widen(by).plus(self.drift.moved(at)));
+        if both.is_empty() { span } else { both }
+    }
+
+    /// How much wider than it could be an interval is, ns.
     ///
     /// On one connection, the command before or after with the same id fits a
     /// record only when the target held it for less than this.
-    pub fn excess(&self, at: i64) -> i64 {
-        let span = self.span(at);
-        span.hi
-            .saturating_sub(span.lo)
-            .saturating_sub(self.narrowest)
+    pub fn excess(&self, span: Span) -> i64 {
+        let width = span.hi.saturating_sub(span.lo);
+        width.saturating_sub(self.narrowest)
+    }
+
+    /// Whether a pair is possible under [`Track::sharp`].
+    pub fn allows_sharply(&self, limits: &Limits) -> bool {
+        limits
+            .uppers()
+            .all(|bound| bound.ns >= self.sharp(bound.at).lo)
+            && limits
+                .lowers()
+                .all(|bound| bound.ns <= self.sharp(bound.at).hi)
     }
 
     /// Makes room for another knot: wider spaced ones, or without the oldest.
@@ -320,10 +358,11 @@ impl Track {
         self.drift = self.fit();
         let drift = self.drift;
         let mut fine = std::mem::take(&mut self.fine);
-        self.cones(&mut fine, |bound, at| {
-            (bound.ns - drift.moved(bound.at), drift.slack(at - bound.at))
-        });
+        self.cones(&mut fine, |bound, at| drift.level(bound, at));
         self.fine = fine;
+        self.sharp = (self.fine.last()).map_or(Span::ALL, |(at, span)| {
+            span.widen(drift.slack(self.now - at))
+        });
         let widths = self
             .fine
             .iter()
@@ -423,10 +462,7 @@ impl Track {
         let fine = around(&self.fine, at, |span, from| {
             span.widen(self.drift.slack(at - from))
         });
-        let fine = Span {
-            lo: fine.lo.saturating_add(moved),
-            hi: fine.hi.saturating_add(moved),
-        };
+        let fine = fine.plus(moved);
         let coarse = around(&self.coarse, at, |span, from| span.after(at - from));
         let both = coarse.and(fine);
         if both.is_empty() { coarse } else { both }
@@ -440,6 +476,12 @@ impl Track {
 }
 
 impl Drift {
+    /// A bound with the drift taken out, and its slack at a moment.
+    fn level(&self, bound: Bound, at: i64) -> (i64, i64) {
+        let ns = bound.ns.saturating_sub(self.moved(bound.at));
+        (ns, self.slack(at - bound.at))
+    }
+
     /// Change of theta since the origin, ns.
     fn moved(&self, at: i64) -> i64 {
         (self.rate * (at - self.origin) as f64).round() as i64

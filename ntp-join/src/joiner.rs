@@ -375,6 +375,7 @@ impl Joiner {
             matched: 0,
             records: 0,
             generations: false,
+            turns: crate::names::Turns::default(),
             recent: VecDeque::new(),
             pending: VecDeque::new(),
             next_try: 64,

@@ -254,7 +254,11 @@ impl Joiner {
         let Some(times) = claim.times else {
             return claim;
         };
-        let places = std::mem::take(&mut self.conns[record.conn as usize].over);
+        let conn = &mut self.conns[record.conn as usize];
+        if !conn.generations {
+            conn.turns.note(record.cid, times.sent, times.over);
+        }
+        let places = std::mem::take(&mut conn.over);
         let mut known = false;
         let mut slots: [Option<(Over, u32)>; 3] = [None; 3];
         let mut count = 0;
@@ -322,7 +326,7 @@ impl Joiner {
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
             || !self.free(claim.record.conn, place.conn)
-            || !self.in_line(claim, place, &times, &target)
+            || !self.in_line(claim, place, &limits, &target)
         {
             self.mark(claim);
             return Decision::Left;
@@ -349,16 +353,27 @@ impl Joiner {
     ///
     /// Of one command id only one command is under way, so the commands
     /// before and after it with the same key do not fit, unless the interval
-    /// is wider than the target held the command. Then, and if ids come back
-    /// at once, the pairs sent just before and just after must be in order
+    /// is wider than the target held the command and the id rested. Then, and if ids come back
+    /// at once, the pair must fit a steady drift, or if that does not decide
+    /// it either, the pairs sent just before and just after must be in order
     /// with it; and if there are none, its key must not have been used of late.
-    fn in_line(&self, claim: &Claim, place: Over, times: &HostTimes, target: &TargetTimes) -> bool {
+    fn in_line(&self, claim: &Claim, place: Over, limits: &Limits, target: &TargetTimes) -> bool {
+        let Some(times) = claim.times else {
+            return false;
+        };
         let conn = &self.conns[claim.record.conn as usize];
         let State::Known(track) = &self.clocks[place.clock as usize].state else {
             return true;
         };
         let held = target.answered.saturating_sub(target.got);
-        if conn.generations || track.excess(times.over) < held {
+        let apart = held.saturating_add(conn.turns.least());
+        if conn.generations || track.excess(track.span(times.over)) < apart {
+            return true;
+        }
+        if !track.allows_sharply(limits) {
+            return false;
+        }
+        if track.excess(track.sharp(times.over)) < apart {
             return true;
         }
         let (mut before, mut after) = (0, 0);
