@@ -119,6 +119,7 @@ impl Guest {
         };
         let socket = tmp.path().join("port");
         let mut command = Machine {
+            name: &opts.name,
             kernel: &prepared,
             initrd: &initrd,
             console: &console,

@@ -25,6 +25,7 @@ pub struct Net {
 
 /// What a machine is made of.
 pub(crate) struct Machine<'a> {
+    pub(crate) name: &'a str,
     pub(crate) kernel: &'a Prepared,
     pub(crate) initrd: &'a Path,
     pub(crate) console: &'a Path,
@@ -62,7 +63,7 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initrd);
         c.arg("-append")
-            .arg(format!("{APPEND} {}", self.append).trim_end());
+            .arg(format!("{APPEND} lab.name={} {}", self.name, self.append).trim_end());
         c.arg("-serial")
             .arg(format!("file:{}", escaped(self.console)));
         c.args(["-device", "virtio-serial-pci", "-chardev"]);
