@@ -20,10 +20,10 @@ const HEARD: &[Point] = &[
     host::COMPLETE_RQ,
     host::BLOCK_DONE,
 ];
-/// Earliest moment known to lie after the capsule reached the target.
+/// Earliest moment known to lie after the capsule reached the target. Not
+/// PDU_READ: a driver may begin to read before there is anything to read.
 const GOT: &[Point] = &[
     target::ARRIVED,
-    target::PDU_READ,
     target::RECEIVED,
     target::EXECUTE,
     target::BIO_SUBMIT,
@@ -42,11 +42,10 @@ const ANSWERED: &[Point] = &[
     target::BIO_SUBMIT,
     target::EXECUTE,
     target::RECEIVED,
-    target::PDU_READ,
     target::ARRIVED,
 ];
 /// Moments in the order in which the target took capsules off a connection.
-const ORDER: &[Point] = &[target::RECEIVED, target::PDU_READ, target::ARRIVED];
+const ORDER: &[Point] = &[target::RECEIVED, target::ARRIVED];
 /// The same for the first R2T and for the first data it asked for.
 const R2T_HEARD: &[Point] = &[host::R2T_ARRIVED, host::R2T_READ];
 const R2T_SENT: &[Point] = &[target::R2T_SEND, target::R2T_QUEUED];
@@ -227,6 +226,7 @@ mod tests {
         h.set(host::RESP_ARRIVED, 1_100);
         h.set(host::COMPLETED, 1_200);
         t.set(target::ARRIVED, 5_010);
+        t.set(target::PDU_READ, 4_000);
         t.set(target::RECEIVED, 5_020);
         t.set(target::SEND_BEGIN, 5_090);
         (h, t)

@@ -29,6 +29,10 @@ struct Args {
     #[arg(long, value_name = "RECORDS", default_value_t = Options::default().window, value_parser = window)]
     window: usize,
 
+    /// Estimate the clocks' difference even where both recordings are of one boot, to check the estimate
+    #[arg(long, hide = true)]
+    estimate_always: bool,
+
     /// Recordings of both sides, any number of each, in any order; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
             format: args.format,
             options: Options {
                 window: args.window,
+                estimate_always: args.estimate_always,
                 ..Options::default()
             },
         })

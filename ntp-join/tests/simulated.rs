@@ -745,3 +745,32 @@ fn many_worlds() {
         assert!(outcome.share() >= 0.85, "{seed}");
     }
 }
+
+/// Writes recordings of so many commands a side to a folder, to measure with:
+/// `NTP_SIM_OUT=DIR NTP_SIM_MS=20000 cargo test --release -p ntp-join -- --ignored write`.
+#[test]
+#[ignore = "writes large files"]
+fn write_recordings() {
+    let dir = std::env::var("NTP_SIM_OUT").expect("NTP_SIM_OUT");
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let mut world = World::new(42, number("NTP_SIM_MS").unwrap_or(5_000));
+    apart(&mut world, 20.0);
+    world.links.clear();
+    for queue in 0..4 {
+        let mut link = Link::new(0, 0, 41_000 + queue);
+        (link.qid, link.depth) = (1 + queue, 8);
+        world.links.push(link);
+    }
+    let (hosts, targets) = world.run();
+    for (recording, name) in [(&hosts[0], "host.ntp"), (&targets[0], "target.ntp")] {
+        let file = std::fs::File::create(std::path::Path::new(&dir).join(name)).expect("file");
+        let mut writer =
+            ntp_record::Writer::new(std::io::BufWriter::new(file), ntp_record::Format::Binary);
+        for step in steps(recording, 1_000) {
+            if let Step::Item(item) = step {
+                writer.item(&item).expect("write");
+            }
+        }
+        writer.flush().expect("flush");
+    }
+}
