@@ -182,6 +182,49 @@ fn a_page_has_the_defaults_of_the_help() {
     }
 }
 
+/// The tools called in a shell line, each with the options given to it.
+fn calls(line: &str) -> Vec<(&str, Vec<&str>)> {
+    let commands = line.trim().trim_start_matches(['$', ' ']).split('|');
+    commands
+        .filter_map(|command| {
+            let mut words = command
+                .split_whitespace()
+                .skip_while(|word| *word == "sudo");
+            let tool = words.next().filter(|tool| TOOLS.contains(tool))?;
+            let options = words.filter(|word| word.starts_with('-') && word.len() > 1);
+            Some((tool, options.collect()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_commands_shown_have_options_that_exist() {
+    let mut texts = vec![(
+        "README.md".to_owned(),
+        include_str!("../../README.md").to_owned(),
+    )];
+    texts.extend(pages().into_iter().map(|(tool, page)| (tool, plain(&page))));
+    let helps: BTreeMap<&str, Options> = TOOLS.iter().map(|tool| (*tool, help(tool))).collect();
+    let mut seen = 0;
+    for (name, text) in &texts {
+        let shown = text
+            .lines()
+            .filter(|line| name != "README.md" || line.starts_with("    "));
+        for (tool, options) in shown.flat_map(calls) {
+            seen += 1;
+            for option in options {
+                assert!(
+                    helps[tool]
+                        .keys()
+                        .any(|names| names.split(", ").any(|n| n == option)),
+                    "{name}: {tool} has no {option}"
+                );
+            }
+        }
+    }
+    assert!(seen > 40, "only {seen} commands found");
+}
+
 #[test]
 fn a_letter_means_the_same_in_all_tools() {
     let mut meanings: BTreeMap<String, (String, &str)> = BTreeMap::new();
