@@ -147,15 +147,20 @@ pub struct Track {
     narrowest: i64,
 }
 
-/// Estimated drift.
+/// Estimated drift, in ns per 2^40 ns: products are exact and quick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drift {
-    /// Change of theta, ns per ns.
-    rate: f64,
-    /// Half width of the estimate, ns per ns.
-    error: f64,
-    /// Moment around which it turns.
+    /// Change of theta.
+    rate: i64,
+    /// Half width of the estimate.
+    error: i64,
+    /// Moment around which it turns, ns.
     origin: i64,
+}
+
+/// A rate in the unit of [`Drift`].
+fn scaled(rate: f64) -> i64 {
+    (rate * (1i64 << 40) as f64) as i64
 }
 
 impl Track {
@@ -170,8 +175,8 @@ impl Track {
             coarse: Vec::new(),
             fine: Vec::new(),
             drift: Drift {
-                rate: 0.0,
-                error: MAX_PPM as f64 / 1e6,
+                rate: 0,
+                error: scaled(MAX_PPM as f64 / 1e6),
                 origin: now,
             },
             stale: false,
@@ -190,7 +195,7 @@ impl Track {
         if at > self.now - self.spacing || self.coarse.is_empty() {
             return self.run.after(at - self.now);
         }
-        self.past(at)
+        self.past(at, &mut 0)
     }
 
     /// Whether a pair is possible: in order under some theta of the interval.
@@ -408,8 +413,8 @@ impl Track {
 
     fn fit(&self) -> Drift {
         let cautious = Drift {
-            rate: 0.0,
-            error: MAX_PPM as f64 / 1e6,
+            rate: 0,
+            error: scaled(MAX_PPM as f64 / 1e6),
             origin: self.now,
         };
         let (Some(first), Some(last)) = (self.knots.front(), self.knots.back()) else {
@@ -438,8 +443,8 @@ impl Track {
         let rate = f64::midpoint(upper, lower);
         let error = WANDER_PPM / 1e6 + (upper - lower).abs();
         let drift = Drift {
-            rate,
-            error,
+            rate: scaled(rate),
+            error: scaled(error) + 1,
             origin: self.now,
         };
         // An estimate no better than the assumption is no estimate.
@@ -451,27 +456,35 @@ impl Track {
     }
 
     /// The interval that holds theta from one moment of the host's clock to
-    /// another, as of the last [`Track::settle`].
-    pub fn offset(&self, from: i64, to: i64) -> Span {
-        self.past(from).cover(self.past(to))
+    /// another, as of the last [`Track::settle`]. `hint` is the place among
+    /// the knots of the last moment asked for; 0 at first.
+    pub fn offset(&self, from: i64, to: i64, hint: &mut usize) -> Span {
+        let span = self.past(to, hint);
+        if to - from > self.spacing {
+            return span.cover(self.past(from, &mut hint.clone()));
+        }
+        // So close that looking twice gains nothing.
+        let moved = self.drift.moved(to) - self.drift.moved(from);
+        span.widen(moved.abs() + self.drift.slack(to - from))
     }
 
     /// The interval at a moment among the knots.
-    fn past(&self, at: i64) -> Span {
+    fn past(&self, at: i64, hint: &mut usize) -> Span {
+        // Both lists have the knots' starts.
+        let next = next(&self.fine, at, hint);
         let moved = self.drift.moved(at);
-        let fine = around(&self.fine, at, |span, from| {
+        let fine = around(&self.fine, next, |span, from| {
             span.widen(self.drift.slack(at - from))
         });
-        let fine = fine.plus(moved);
-        let coarse = around(&self.coarse, at, |span, from| span.after(at - from));
-        let both = coarse.and(fine);
+        let coarse = around(&self.coarse, next, |span, from| span.after(at - from));
+        let both = coarse.and(fine.plus(moved));
         if both.is_empty() { coarse } else { both }
     }
 
     /// Estimated drift, ppm of the host's clock; `None` while too little is known.
     pub fn drift_ppm(&self) -> Option<f64> {
-        (self.drift.error < MAX_PPM as f64 / 1e6 && self.drift.error > 0.0)
-            .then_some(self.drift.rate * 1e6)
+        (self.drift.error < scaled(MAX_PPM as f64 / 1e6))
+            .then_some(self.drift.rate as f64 / (1i64 << 40) as f64 * 1e6)
     }
 }
 
@@ -484,18 +497,29 @@ impl Drift {
 
     /// Change of theta since the origin, ns.
     fn moved(&self, at: i64) -> i64 {
-        (self.rate * (at - self.origin) as f64).round() as i64
+        ((i128::from(self.rate) * i128::from(at - self.origin)) >> 40) as i64
     }
 
     /// How far theta may be from that after `time` ns, ns.
     fn slack(&self, time: i64) -> i64 {
-        (self.error * time.unsigned_abs() as f64).ceil() as i64 + 1
+        // One for rounding, here and in `moved`.
+        ((i128::from(self.error) * i128::from(time.unsigned_abs())) >> 40) as i64 + 2
     }
 }
 
-/// The interval at a moment between the two knots beside it.
-fn around(knots: &[(i64, Span)], at: i64, bring: impl Fn(Span, i64) -> Span) -> Span {
-    let next = knots.partition_point(|(start, _)| *start <= at);
+/// Place of the first knot after a moment.
+fn next(knots: &[(i64, Span)], at: i64, hint: &mut usize) -> usize {
+    let right = |place: usize| {
+        (place == 0 || knots.get(place - 1).is_some_and(|knot| knot.0 <= at))
+            && knots.get(place).is_none_or(|knot| knot.0 > at)
+    };
+    let near = [*hint, *hint + 1].into_iter().find(|place| right(*place));
+    *hint = near.unwrap_or_else(|| knots.partition_point(|(start, _)| *start <= at));
+    *hint
+}
+
+/// The interval between the knots on either side.
+fn around(knots: &[(i64, Span)], next: usize, bring: impl Fn(Span, i64) -> Span) -> Span {
     let side = |index: Option<usize>| {
         index
             .and_then(|index| knots.get(index))

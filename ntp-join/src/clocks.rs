@@ -288,10 +288,14 @@ impl Joiner {
                 back[domain].extend(std::mem::take(&mut self.conns[conn].pending));
             }
         }
-        for (host, mut back) in self.hosts.iter_mut().zip(back) {
+        for (domain, mut back) in back.into_iter().enumerate() {
             if back.is_empty() {
                 continue;
             }
+            for claim in std::mem::take(&mut self.hosts[domain].ahead) {
+                self.release(&claim);
+            }
+            let host = &mut self.hosts[domain];
             back.sort_by_key(|record| end(record).unwrap_or(i64::MIN));
             // They count as not tried, so that their partners are kept.
             if let Some(oldest) = back.iter().find_map(end) {

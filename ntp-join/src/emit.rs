@@ -47,10 +47,11 @@ impl Joiner {
                 track.settle();
             }
             let first = self.ready.len();
-            let taken: Vec<Joined> = clock.waiting.drain(..until).collect();
-            self.ready.extend(taken);
+            self.ready.extend(clock.waiting.drain(..until));
+            let clock = &mut self.clocks[number];
+            let mut hint = 0;
             for joined in &mut self.ready[first..] {
-                place(&mut self.clocks[number], joined);
+                place(clock, joined, &mut hint);
             }
         }
         self.write_ready(sink, all)
@@ -63,14 +64,23 @@ impl Joiner {
         if self.ready.is_empty() || !(all || full || !clocks_wait) {
             return Ok(());
         }
-        let mut ready = std::mem::take(&mut self.ready);
-        let begin = |joined: &Joined| {
-            let shift = self.domains[self.conns[joined.host.conn as usize].domain].shift;
-            start(&joined.host).unwrap_or(0).saturating_add(shift)
+        let mut order: Vec<(i64, u32)> = (self.ready.iter().zip(0..))
+            .map(|(joined, number)| {
+                let shift = self.domains[self.conns[joined.host.conn as usize].domain].shift;
+                (
+                    start(&joined.host).unwrap_or(0).saturating_add(shift),
+                    number,
+                )
+            })
+            .collect();
+        order.sort_unstable();
+        let keep = if all { 0 } else { order.len() / 4 };
+        let pick = |order: &[(i64, u32)]| -> Vec<Joined> {
+            (order.iter().map(|(_, number)| self.ready[*number as usize])).collect()
         };
-        ready.sort_by_cached_key(begin);
-        let keep = if all { 0 } else { ready.len() / 4 };
-        self.ready = ready.split_off(ready.len() - keep);
+        let (now, later) = order.split_at(order.len() - keep);
+        let (mut ready, later) = (pick(now), pick(later));
+        self.ready = later;
         self.write_names(sink, &ready)?;
         for joined in &mut ready {
             for record in [&mut joined.host, &mut joined.target] {
@@ -142,15 +152,15 @@ impl Joiner {
     }
 }
 
-/// Fills in the offset of a pair.
-fn place(clock: &mut Clock, joined: &mut Joined) {
+/// Fills in the offset of a pair; `hint` is for [`Track::offset`](crate::clock::Track::offset).
+fn place(clock: &mut Clock, joined: &mut Joined, hint: &mut usize) {
     let Some(times) = HostTimes::of(&joined.host) else {
         return;
     };
     let middle = match &clock.state {
         State::Same => Some((0, 0)),
         State::Unknown => None,
-        State::Known(track) => track.offset(times.sent, times.over).middle(),
+        State::Known(track) => track.offset(times.sent, times.over, hint).middle(),
     };
     let report = &mut clock.report;
     report.pairs += 1;

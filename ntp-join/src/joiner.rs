@@ -159,7 +159,7 @@ pub struct ClockReport {
 pub(crate) struct HostSide {
     /// In the order of reading.
     pub queue: VecDeque<Record>,
-    /// Taken from the queue: those that have claimed their partner, undecided.
+    /// Of the first in the queue: what may be their partner.
     pub ahead: VecDeque<Claim>,
     /// Those for which nothing was found at first.
     pub late: VecDeque<Record>,
@@ -554,7 +554,7 @@ impl Joiner {
             .map(|conn| conn.pending.len() + conn.store.len())
             .sum();
         let hosts: usize = (self.hosts.iter())
-            .map(|host| host.queue.len() + host.ahead.len() + host.late.len())
+            .map(|host| host.queue.len() + host.late.len())
             .sum();
         let pairs: usize = self.clocks.iter().map(|clock| clock.waiting.len()).sum();
         conns + hosts + 2 * (pairs + self.ready.len())

@@ -16,6 +16,7 @@ mod emit;
 pub mod field;
 pub mod hull;
 pub mod joiner;
+mod leaving;
 pub mod limits;
 mod matching;
 pub mod names;

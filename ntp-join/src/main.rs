@@ -22,7 +22,7 @@ struct Args {
     format: Format,
 
     /// Write to FILE instead of standard output
-    #[arg(short, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
 
     /// Hold at most so many records in memory, about 250 bytes each

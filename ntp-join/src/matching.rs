@@ -1,19 +1,20 @@
-//! Finds the target record of each host record, and decides what becomes of
-//! those that have none.
+//! Finds the target record of each host record.
 
-use crate::joiner::{Clock, Joiner, Sink, State, cause};
-use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
+use crate::joiner::{HostSide, Joiner, Sink, State};
+use crate::limits::{HostTimes, Limits, TargetTimes, end};
 use crate::names::{Over, Passed};
 use crate::store::{Mark, Ticket, key_hash};
 use ntp_record::header::Role;
 use ntp_record::joined::Joined;
-use ntp_record::record::{Flags, Record};
+use ntp_record::record::Record;
 use ntp_record::sample;
+use std::collections::VecDeque;
 use std::io;
 
 /// The target records that may be the partner of one host record.
 pub(crate) struct Claim {
-    record: Record,
+    /// The host record's connection, by number.
+    conn: u32,
     times: Option<HostTimes>,
     found: Found,
     /// The first few; more are as bad as two.
@@ -40,7 +41,7 @@ enum Found {
 }
 
 /// A key is looked for in so many records at most.
-const DEEPEST: usize = 4096;
+pub(crate) const DEEPEST: usize = 4096;
 /// A record that ended so long before the newest is of the past, ns.
 const BACK: i64 = 1_000_000;
 /// Host records are decided when all that ended so long after them have
@@ -57,6 +58,22 @@ const ENOUGH_NEIGHBOURS: u32 = 3;
 const LOOK_AHEAD: usize = 2048;
 /// The same as [`AHEAD`] for records that are tried once more, ns.
 const AHEAD_LATE: i64 = 1_000_000_000;
+
+impl HostSide {
+    /// Whether the oldest claim can be decided.
+    fn ripe(&self) -> bool {
+        let (Some(first), Some(last)) = (self.ahead.front(), self.ahead.back()) else {
+            return false;
+        };
+        let Some(times) = first.times else {
+            return true;
+        };
+        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
+        self.ahead.len() >= AHEAD_RECORDS
+            || first.found == Found::Nowhere
+            || (last.times).is_some_and(|last| last.over > times.over.saturating_add(wait))
+    }
+}
 
 impl Joiner {
     /// Does all that can be done with what was read so far.
@@ -146,58 +163,37 @@ impl Joiner {
             .map(|clock| self.read_up_to(clock.target, Role::Target))
             .collect();
         let ended = self.read_up_to(domain, Role::Host) == i64::MAX;
+        let mut side = std::mem::take(&mut self.hosts[domain]);
         loop {
-            let mut newest = i64::MIN;
-            while let Some(record) = self.hosts[domain].queue.front() {
-                if !self.within(record, &reach) {
-                    break;
-                }
-                let Some(record) = self.hosts[domain].queue.pop_front() else {
-                    break;
-                };
-                newest = newest.max(end(&record).unwrap_or(i64::MIN));
-                let claim = self.claim(record);
-                self.hosts[domain].ahead.push_back(claim);
-                if self.ripe(domain) {
-                    break;
+            while !side.ripe() {
+                match side.queue.get(side.ahead.len()) {
+                    Some(record) if self.within(record, &reach) => {
+                        side.ahead.push_back(self.claim(record));
+                    }
+                    _ => break,
                 }
             }
             // At the end nothing more can come.
-            let last = ended && self.hosts[domain].queue.is_empty();
-            if !self.ripe(domain) && !last {
-                return;
+            let last = ended && side.ahead.len() == side.queue.len();
+            if !(side.ripe() || last) {
+                break;
             }
-            let Some(claim) = self.hosts[domain].ahead.pop_front() else {
-                return;
+            let (Some(claim), Some(record)) = (side.ahead.pop_front(), side.queue.front()) else {
+                break;
             };
-            if let Some(over) = end(&claim.record) {
-                let tried = &mut self.hosts[domain].tried;
-                *tried = (*tried).max(over);
+            if let Some(over) = end(record) {
+                side.tried = side.tried.max(over);
             }
-            match self.decide(&claim) {
+            match self.decide(record, &claim, &side.ahead) {
                 Decision::Matched => {}
-                Decision::Left => self.hosts[domain].late.push_back(claim.record),
+                Decision::Left => side.late.push_back(*record),
                 Decision::Nowhere => {
-                    let conn = claim.record.conn as usize;
-                    self.conns[conn].pending.push_back(claim.record);
+                    self.conns[record.conn as usize].pending.push_back(*record);
                 }
             }
+            side.queue.pop_front();
         }
-    }
-
-    /// Whether the oldest claim can be decided.
-    fn ripe(&self, domain: usize) -> bool {
-        let ahead = &self.hosts[domain].ahead;
-        let (Some(first), Some(last)) = (ahead.front(), ahead.back()) else {
-            return false;
-        };
-        let Some(times) = first.times else {
-            return true;
-        };
-        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
-        ahead.len() >= AHEAD_RECORDS
-            || first.found == Found::Nowhere
-            || end(&last.record).is_some_and(|over| over > times.over.saturating_add(wait))
+        self.hosts[domain] = side;
     }
 
     /// Whether the targets a host record may have gone to were read beyond it.
@@ -226,28 +222,29 @@ impl Joiner {
         }
         let count = late.iter().take_while(|record| over(record) <= due).count();
         let beyond = due.saturating_add(AHEAD_LATE);
-        let claims: Vec<Record> = (late.iter().copied())
+        let records: Vec<Record> = (late.iter().copied())
             .take_while(|record| over(record) <= beyond)
             .collect();
-        let claims: Vec<Claim> = claims
-            .into_iter()
-            .map(|record| self.claim(record))
-            .collect();
         self.hosts[domain].late.drain(..count);
-        for (number, claim) in claims.iter().enumerate() {
-            if number >= count {
-                self.release(claim);
-            } else if self.decide(claim) != Decision::Matched {
-                self.leave_host(&claim.record);
+        let mut claims: VecDeque<Claim> = records.iter().map(|record| self.claim(record)).collect();
+        for record in &records[..count] {
+            let Some(claim) = claims.pop_front() else {
+                return;
+            };
+            if self.decide(record, &claim, &claims) != Decision::Matched {
+                self.leave_host(record);
             }
+        }
+        for claim in &claims {
+            self.release(claim);
         }
     }
 
     /// Finds what may be the partner of a host record.
-    fn claim(&mut self, record: Record) -> Claim {
+    fn claim(&mut self, record: &Record) -> Claim {
         let mut claim = Claim {
-            record,
-            times: HostTimes::of(&record),
+            conn: record.conn,
+            times: HostTimes::of(record),
             found: Found::None,
             tickets: [None; 3],
         };
@@ -269,7 +266,7 @@ impl Joiner {
             }
             known = true;
             let store = &self.conns[place.conn as usize].store;
-            for (slot, target) in store.candidates(&record).take(DEEPEST) {
+            for (slot, target) in store.candidates(record).take(DEEPEST) {
                 let fits = TargetTimes::of(target)
                     .is_some_and(|target| clock.allows(&Limits::of(&times, &target)));
                 if fits {
@@ -294,7 +291,8 @@ impl Joiner {
         claim
     }
 
-    fn release(&mut self, claim: &Claim) -> u32 {
+    /// Takes the claims back; tells how many there were on the most claimed.
+    pub(crate) fn release(&mut self, claim: &Claim) -> u32 {
         let mut most = 0;
         for (place, ticket) in claim.tickets.iter().flatten() {
             most = most.max(self.conns[place.conn as usize].store.release(*ticket));
@@ -304,7 +302,7 @@ impl Joiner {
 
     /// Makes a pair of a host record and its only candidate, if it is the
     /// only claim on it and fits what is known of the clock by now.
-    fn decide(&mut self, claim: &Claim) -> Decision {
+    fn decide(&mut self, record: &Record, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
         let claims = self.release(claim);
         let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets[0]) else {
             return match claim.found {
@@ -325,26 +323,26 @@ impl Joiner {
         };
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
-            || !self.free(claim.record.conn, place.conn)
-            || !self.in_line(claim, place, &limits, &target)
+            || !self.free(record.conn, place.conn)
+            || !self.in_line(record, claim, ahead, &limits, &target)
         {
             self.mark(claim);
             return Decision::Left;
         }
-        let order = target;
-        let (target, _) = self.conns[place.conn as usize].store.remove(slot);
-        self.note_partner(claim.record.conn, place.conn);
-        self.note_passed(claim, &times, &order);
+        self.note_partner(record.conn, place.conn);
+        self.note_passed(record, &times, &target);
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
         }
+        let store = &mut self.conns[place.conn as usize].store;
         clock.waiting.push_back(Joined {
-            host: claim.record,
-            target,
+            host: *record,
+            target: *store.get(slot),
             offset_ns: 0,
             offset_bound_ns: 0,
         });
+        store.remove(slot);
         self.totals.matched += 1;
         Decision::Matched
     }
@@ -357,11 +355,18 @@ impl Joiner {
     /// at once, the pair must fit a steady drift, or if that does not decide
     /// it either, the pairs sent just before and just after must be in order
     /// with it; and if there are none, its key must not have been used of late.
-    fn in_line(&self, claim: &Claim, place: Over, limits: &Limits, target: &TargetTimes) -> bool {
-        let Some(times) = claim.times else {
+    fn in_line(
+        &self,
+        record: &Record,
+        claim: &Claim,
+        ahead: &VecDeque<Claim>,
+        limits: &Limits,
+        target: &TargetTimes,
+    ) -> bool {
+        let (Some(times), Some((place, _))) = (claim.times, claim.tickets[0]) else {
             return false;
         };
-        let conn = &self.conns[claim.record.conn as usize];
+        let conn = &self.conns[record.conn as usize];
         let State::Known(track) = &self.clocks[place.clock as usize].state else {
             return true;
         };
@@ -388,10 +393,9 @@ impl Joiner {
                 return false;
             }
         }
-        let domain = conn.domain;
-        let others = (self.hosts[domain].ahead.iter())
+        let others = (ahead.iter())
             .take(LOOK_AHEAD)
-            .filter(|other| other.record.conn == claim.record.conn && other.found == Found::One);
+            .filter(|other| other.conn == claim.conn && other.found == Found::One);
         for other in others.take(NEIGHBOURS) {
             let (Some(times), Some((place, ticket))) = (other.times, other.tickets[0]) else {
                 continue;
@@ -403,13 +407,13 @@ impl Joiner {
                 }
             }
         }
-        let key = key_hash(&claim.record);
+        let key = key_hash(record);
         before.min(after) >= ENOUGH_NEIGHBOURS || conn.recent.iter().all(|passed| passed.key != key)
     }
 
     /// Remembers a pair for [`Joiner::in_line`].
-    fn note_passed(&mut self, claim: &Claim, times: &HostTimes, target: &TargetTimes) {
-        let conn = &mut self.conns[claim.record.conn as usize];
+    fn note_passed(&mut self, record: &Record, times: &HostTimes, target: &TargetTimes) {
+        let conn = &mut self.conns[record.conn as usize];
         if conn.generations {
             return;
         }
@@ -419,7 +423,7 @@ impl Joiner {
         conn.recent.push_back(Passed {
             sent: times.sent,
             order: target.order,
-            key: key_hash(&claim.record),
+            key: key_hash(record),
         });
     }
 
@@ -451,263 +455,6 @@ impl Joiner {
             if !conn.partner.contains(&(recording, other)) {
                 conn.partner.push((recording, other));
             }
-        }
-    }
-
-    pub(crate) fn count_host(&mut self, cause: &'static str) {
-        *self.host_left.entry(cause).or_default() += 1;
-    }
-
-    pub(crate) fn count_target(&mut self, cause: &'static str) {
-        *self.target_left.entry(cause).or_default() += 1;
-    }
-
-    /// Counts a host record for which there is no partner.
-    pub(crate) fn leave_host(&mut self, record: &Record) {
-        let Some(times) = HostTimes::of(record) else {
-            return self.count_host(cause::NO_TIMES);
-        };
-        let conn = &self.conns[record.conn as usize];
-        let header = &self.recordings[conn.recording].header;
-        if record.has(Flags::Admin) {
-            return self.count_host(cause::ADMIN);
-        }
-        if !self.salt_exists(Role::Target, header.salt) {
-            return self.count_host(cause::OTHER_SALT);
-        }
-        if conn.over.is_empty() {
-            return self.count_host(cause::NO_CONNECTION);
-        }
-        let (mut known, mut inside, mut sampled) = (false, false, false);
-        let (mut possible, mut overlaps) = (0, Vec::new());
-        for place in &conn.over {
-            let clock = &self.clocks[place.clock as usize];
-            let there = &self.conns[place.conn as usize];
-            let there = (&self.recordings[there.recording].header, &there.store);
-            sampled |= sampled_by(there.0.sampling, there.0.salt, record);
-            if matches!(clock.state, State::Unknown) {
-                continue;
-            }
-            known = true;
-            let from = start(record).unwrap_or(times.sent);
-            inside |= self.covered(clock, Role::Target, from, times.over);
-            for (slot, target) in there.1.candidates(record).take(DEEPEST) {
-                let Some(target) = TargetTimes::of(target) else {
-                    continue;
-                };
-                if clock.allows(&Limits::of(&times, &target)) {
-                    possible += 1;
-                } else if clock.overlaps(&times, &target) {
-                    overlaps.push((place.conn, slot));
-                }
-            }
-        }
-        if !sampled {
-            return self.count_host(cause::NOT_SAMPLED);
-        }
-        if !known {
-            return self.count_host(cause::AMBIGUOUS_CLOCK);
-        }
-        self.totals.host_inside += u64::from(inside);
-        let contradicts = !overlaps.is_empty();
-        for (conn, slot) in overlaps {
-            self.conns[conn as usize]
-                .store
-                .mark(slot, Mark::Contradicts);
-        }
-        self.count_host(match () {
-            () if possible > 0 => cause::AMBIGUOUS,
-            () if !inside => cause::TARGET_NOT_RECORDING,
-            () if contradicts => cause::CONTRADICTS,
-            () => cause::NOT_IN_TARGET,
-        });
-    }
-
-    /// Counts a target record for which there is no partner.
-    pub(crate) fn leave_target(&mut self, record: &Record, mark: Mark) {
-        let Some(times) = TargetTimes::of(record) else {
-            return self.count_target(cause::NO_TIMES);
-        };
-        let conn = &self.conns[record.conn as usize];
-        let header = &self.recordings[conn.recording].header;
-        if record.has(Flags::Admin) {
-            return self.count_target(cause::ADMIN);
-        }
-        if !self.salt_exists(Role::Host, header.salt) {
-            return self.count_target(cause::OTHER_SALT);
-        }
-        if conn.over.is_empty() {
-            return self.count_target(cause::NO_CONNECTION);
-        }
-        let (mut known, mut inside, mut sampled) = (false, false, false);
-        for place in &conn.over {
-            let clock = &self.clocks[place.clock as usize];
-            let there = &self.recordings[self.conns[place.conn as usize].recording].header;
-            sampled |= sampled_by(there.sampling, there.salt, record);
-            if matches!(clock.state, State::Unknown) {
-                continue;
-            }
-            known = true;
-            inside |= self.covered(clock, Role::Host, times.got, times.answered);
-        }
-        if !sampled {
-            return self.count_target(cause::NOT_SAMPLED);
-        }
-        if !known {
-            return self.count_target(cause::AMBIGUOUS_CLOCK);
-        }
-        self.count_target(match mark {
-            Mark::Ambiguous => cause::AMBIGUOUS,
-            _ if !inside => cause::HOST_NOT_RECORDING,
-            Mark::Contradicts => cause::CONTRADICTS,
-            Mark::Untouched => cause::NOT_IN_HOST,
-        });
-    }
-
-    fn salt_exists(&self, role: Role, salt: u32) -> bool {
-        let mut other = (self.recordings.iter())
-            .filter(|recording| recording.header.role == role)
-            .peekable();
-        other.peek().is_none() || other.any(|recording| recording.header.salt == salt)
-    }
-
-    /// Whether the other side was recording from one moment of this side to another.
-    fn covered(&self, clock: &Clock, other: Role, from: i64, to: i64) -> bool {
-        let (domain, sign) = match other {
-            Role::Target => (clock.target, 1),
-            Role::Host => (clock.host, -1),
-        };
-        // Moments of the target's clock are near enough the host's by the newest theta.
-        let span = |at: i64| match other {
-            Role::Target => clock.span(at),
-            Role::Host => {
-                let guess = clock.span(i64::MAX / 8);
-                let about = guess.middle().map_or(0, |(middle, _)| middle);
-                clock.span(at.saturating_sub(about))
-            }
-        };
-        let place = |at: i64| {
-            let middle = span(at).middle().map_or(0, |(middle, _)| middle);
-            at.saturating_add(sign * middle)
-        };
-        let (from, to) = (place(from), place(to));
-        (self.recordings.iter())
-            .filter(|recording| recording.domain == domain && recording.header.role == other)
-            .any(|recording| recording.start <= from && recording.end.is_none_or(|end| to <= end))
-    }
-
-    /// Gives up target records that no host record can claim any more.
-    fn expire(&mut self, lag: i64) {
-        let tried: Vec<i64> = (0..self.domains.len())
-            .map(|domain| {
-                let done = self.hosts[domain].queue.is_empty()
-                    && self.hosts[domain].ahead.is_empty()
-                    && self.hosts[domain].late.is_empty()
-                    && self.read_up_to(domain, Role::Host) == i64::MAX;
-                let tried = self.hosts[domain].tried;
-                if done || tried == i64::MIN {
-                    tried
-                } else {
-                    tried.saturating_add(self.domains[domain].shift)
-                }
-            })
-            .collect();
-        for number in 0..self.conns.len() {
-            let conn = &self.conns[number];
-            if conn.role == Role::Host || conn.store.is_empty() || conn.over.is_empty() {
-                continue;
-            }
-            // Records of a host whose clock is unknown wait.
-            let due = (conn.over.iter())
-                .map(|place| &self.clocks[place.clock as usize])
-                .map(|clock| match clock.state {
-                    State::Unknown => i64::MIN,
-                    _ => tried[clock.host],
-                })
-                .min()
-                .unwrap_or(i64::MIN);
-            if due == i64::MIN {
-                continue;
-            }
-            let due = due
-                .saturating_sub(self.domains[conn.domain].shift)
-                .saturating_sub(2 * lag);
-            while self.conns[number]
-                .store
-                .oldest()
-                .is_some_and(|record| end(record).is_none_or(|over| over < due))
-            {
-                if let Some((record, mark)) = self.conns[number].store.pop_oldest() {
-                    self.leave_target(&record, mark);
-                }
-            }
-        }
-    }
-
-    /// Drops the oldest of what waits for a clock or a connection when memory
-    /// is short.
-    fn relieve(&mut self) {
-        while self.held() > self.options.window {
-            let oldest = |conn: &crate::names::Conn| {
-                let record = match conn.role {
-                    Role::Host => conn.pending.front(),
-                    Role::Target => conn.store.oldest(),
-                };
-                record
-                    .and_then(end)
-                    .map(|over| over.saturating_add(self.domains[conn.domain].shift))
-            };
-            let Some((_, number)) = (self.conns.iter().enumerate())
-                .filter_map(|(number, conn)| oldest(conn).map(|over| (over, number)))
-                .min()
-            else {
-                return;
-            };
-            let count =
-                (self.conns[number].pending.len() + self.conns[number].store.len()).div_ceil(4);
-            for _ in 0..count {
-                let conn = &mut self.conns[number];
-                if let Some(record) = conn.pending.pop_front() {
-                    let cause = self.drop_cause(&record);
-                    self.count_host(cause);
-                } else if let Some((record, _)) = conn.store.pop_oldest() {
-                    let cause = self.drop_cause(&record);
-                    self.count_target(cause);
-                }
-            }
-        }
-    }
-
-    /// Cause of a record that is dropped while it waits.
-    fn drop_cause(&self, record: &Record) -> &'static str {
-        let conn = &self.conns[record.conn as usize];
-        let header = &self.recordings[conn.recording].header;
-        let (other, silent) = match conn.role {
-            Role::Host => (Role::Target, cause::TARGET_NOT_RECORDING),
-            Role::Target => (Role::Host, cause::HOST_NOT_RECORDING),
-        };
-        if record.has(Flags::Admin) {
-            return cause::ADMIN;
-        }
-        if !self.salt_exists(other, header.salt) {
-            return cause::OTHER_SALT;
-        }
-        // By the wall clocks, until better is known.
-        let over = end(record)
-            .unwrap_or(0)
-            .saturating_add(self.domains[conn.domain].shift);
-        let before_all = (self.recordings.iter())
-            .filter(|recording| recording.header.role == other)
-            .all(|recording| {
-                recording
-                    .start
-                    .saturating_add(self.domains[recording.domain].shift)
-                    > over
-            });
-        match () {
-            () if before_all => silent,
-            () if conn.over.is_empty() => cause::NO_CONNECTION,
-            () => cause::WINDOW,
         }
     }
 }

@@ -158,6 +158,12 @@ impl Store {
         }
     }
 
+    /// The record in a slot given by [`Store::candidates`].
+    #[inline]
+    pub fn get(&self, slot: u32) -> &Record {
+        &self.slots[slot as usize].record
+    }
+
     /// Notes that a host record may be the partner of the record in a slot
     /// given by [`Store::candidates`].
     pub fn claim(&mut self, slot: u32) -> Ticket {
