@@ -9,7 +9,7 @@ DESTDIR ?=
 CARGO ?= cargo
 KERNEL ?= 6.12
 DEMO ?= lab-out/demo
-BIN := target/release
+BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
 .PHONY: all demo test check build install lab deps
@@ -24,7 +24,7 @@ build:
 	$(CARGO) build --release --workspace --bins
 
 demo: deps build
-	@tests/demo "$(KERNEL)" "$(DEMO)"
+	@tests/demo "$(abspath $(BIN))" "$(KERNEL)" "$(DEMO)"
 
 check:
 	$(CARGO) fmt --all --check
@@ -38,7 +38,9 @@ test: deps build check
 	$(CARGO) test --release -p ntp-lab --test '*' -- --test-threads=1
 	$(CARGO) test --release -p ntp-tests --test lab -- --test-threads=1 --nocapture
 
-install: build
+# Builds nothing: root need not have a toolchain.
+install:
+	@test -x $(BIN)/ntp-capture || { echo "make: $(BIN) has no tools: run make build first" >&2; exit 2; }
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man7

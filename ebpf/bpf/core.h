@@ -29,7 +29,7 @@ struct flight {
 	struct ntp_record r;
 	u64 queue; /* address of the driver's queue */
 	u8 passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
-	u8 cancelled, admin, r2t, ended;
+	u8 cancelled, admin, r2t, polled;
 	u32 pad;
 };
 
@@ -171,11 +171,13 @@ INLINE void emit(u64 key, struct flight *f)
 		flags |= NTP_F_TLS;
 	if (f->merged)
 		flags |= NTP_F_MERGED;
+	if (f->polled)
+		flags |= NTP_F_POLLED;
 	if (f->cancelled)
 		flags |= NTP_F_CANCELLED;
 	r->present = present;
 	r->flags = flags;
-	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) > 1 << 21)
+	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 4)
 		wake = BPF_RB_FORCE_WAKEUP;
 	bpf_ringbuf_submit(r, wake);
 	stat_add(NTP_S_EMITTED);
@@ -213,8 +215,9 @@ struct queue {
 	struct arrival ring[RING];
 };
 
+/* Queues come and go with every reconnect: the least recently used makes room. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, u64);
 	__type(value, struct queue);
 	__uint(max_entries, 2048);
@@ -349,7 +352,7 @@ struct device {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, u64);
 	__type(value, struct device);
 	__uint(max_entries, 4096);

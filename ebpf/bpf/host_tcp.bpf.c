@@ -62,6 +62,7 @@ struct nvme_tcp_queue {
 	void *pdu;
 	int pdu_offset;
 	struct nvme_tcp_request *request;
+	bool tls_enabled; /* since 6.7 */
 } CORE;
 
 /* blk_mq_rq_to_pdu() and blk_mq_rq_from_pdu(): the driver's part follows the request */
@@ -199,6 +200,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	struct request_queue *rqq = READ(rq, q);
 	u64 dkey = (u64)rqq;
 	struct device *d = bpf_map_lookup_elem(&devices, &dkey);
+	struct blk_mq_hw_ctx *hctx;
 	struct nvme_tcp_queue *tq;
 	struct nvme_command c;
 	struct flight *old;
@@ -238,6 +240,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 
 	flight_init(&f, &c, bytes);
 	tq = READ(to_tcp(rq), queue);
+	hctx = READ(rq, mq_hctx);
 	sock = READ(tq, sock);
 	f.queue = (u64)tq;
 	q = queue_get(f.queue);
@@ -251,6 +254,9 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	if (!d->announced && d->id)
 		device_name(d, rq, rqq, c.nsid, now);
 	f.admin = admin;
+	f.polled = READ(hctx, type) == HCTX_TYPE_POLL;
+	if (HAS(struct nvme_tcp_queue, tls_enabled))
+		f.tls = READ(tq, tls_enabled);
 	op = READ(rq, cmd_flags) & REQ_OP_MASK;
 	f.passthrough = op == REQ_OP_DRV_IN || op == REQ_OP_DRV_OUT;
 	if (!f.passthrough) {
@@ -475,7 +481,8 @@ INLINE void response(struct flight *f)
 	}
 	f->r.pdus = pdus;
 	f->r.at[NTP_H_RESP_READ] = ns;
-	f->r.at[NTP_H_RESP_LAST] = q->skb_ns > ns ? q->skb_ns : ns;
+	if (q->skb_ns) /* else nobody saw packets */
+		f->r.at[NTP_H_RESP_LAST] = q->skb_ns > ns ? q->skb_ns : ns;
 	f->r.at[NTP_H_RESP_ARRIVED] = arrival_for(f, q, seq);
 }
 

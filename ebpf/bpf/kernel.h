@@ -60,7 +60,10 @@ struct request_queue {
 
 struct blk_mq_hw_ctx {
 	u32 queue_num;
+	u16 type;
 } CORE;
+/* enum hctx_type, since 5.0 */
+#define HCTX_TYPE_POLL 2
 
 struct request {
 	struct request_queue *q;

@@ -130,7 +130,7 @@ struct ntp_count_key {
 	__ntp_u16 zero;
 };
 
-/* Per-CPU counters. Order is shared with stats.rs; append-only. */
+/* Per-CPU counters. Order is shared with shared.rs; append-only. */
 enum ntp_stat {
 	NTP_S_SEEN,             /* commands that pass the filters */
 	NTP_S_SAMPLED,          /* of these, chosen by the hash */
@@ -138,7 +138,7 @@ enum ntp_stat {
 	NTP_S_LOST_RING,        /* lost: ring buffer full */
 	NTP_S_LOST_INFLIGHT,    /* lost: no room among the commands in flight */
 	NTP_S_LOST_REUSED,      /* lost: the request was used again before its end was seen */
-	NTP_S_LOST_REQUEUED,    /* lost: retried under a command id that is not sampled */
+	NTP_S_LOST_REQUEUED,    /* lost: an attempt that failed and was retried */
 	NTP_S_MISS_QUEUE,       /* no room for the state of a queue */
 	NTP_S_MISS_ARRIVAL,     /* arrival older than what the queue remembers */
 	NTP_S_MISS_NAME,        /* name not sent, ring buffer full */

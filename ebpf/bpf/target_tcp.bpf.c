@@ -77,6 +77,7 @@ struct nvmet_tcp_queue {
 	struct nvmet_tcp_cmd *snd_cmd;
 	int offset;
 	bool hdr_digest;
+	int tls_pskid; /* since 6.7 */
 } CORE;
 
 INLINE struct nvmet_tcp_cmd *to_tcp(struct nvmet_req *req)
@@ -128,7 +129,8 @@ ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu)
 /*
  * When the PDU being read arrived and when reading it began. The driver may
  * have been in its read call, having found nothing, when the PDU came: then it
- * was read as it arrived.
+ * was read as it arrived. Without the arrival that cannot be told, so neither
+ * is taken.
  */
 INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
 {
@@ -137,8 +139,8 @@ INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
 	if (!q->pdu_ns)
 		return;
 	ns = arrival_of(q, q->pdu_seq);
-	if (ns > now)
-		ns = 0;
+	if (!ns || ns > now)
+		return;
 	*arrived_ns = ns;
 	*read_ns = ns > q->pdu_ns ? ns : q->pdu_ns;
 }
@@ -281,6 +283,8 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	}
 	f.r.dev = admin ? 0 : d->id;
 	f.admin = admin;
+	if (HAS(struct nvmet_tcp_queue, tls_pskid))
+		f.tls = READ(tq, tls_pskid) != 0;
 	f.r.at[NTP_T_RECEIVED] = now;
 	flight_add(key, &f);
 }

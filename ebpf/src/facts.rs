@@ -4,6 +4,7 @@
 //! that those of real kernels serve as test data.
 
 use crate::btf::{BtfError, KernelBtf, Raw};
+use crate::error::LoadError;
 use crate::hooks::{Kind, Object, Site};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +150,13 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::read`].
-    pub fn here(object: &Object, btf_dir: Option<&Path>) -> Result<Self, BtfError> {
+    pub fn here(object: &Object, btf_dir: Option<&Path>) -> Result<Self, LoadError> {
+        if let Some(dir) = btf_dir.filter(|dir| !dir.is_dir()) {
+            return Err(LoadError::Option(format!(
+                "{}: not a folder; --btf takes the folder that holds one file a module",
+                dir.display()
+            )));
+        }
         let mut m = Self::read(Path::new("/"), object, btf_dir)?;
         let able = m.facts.has_cap(CAP_SYS_ADMIN)
             || m.facts.has_cap(CAP_BPF) && m.facts.has_cap(CAP_PERFMON);

@@ -219,6 +219,8 @@ pub const HOST_TCP: &[Hook] = &[
         handler: "h_complete_rq",
         kind: Kind::Tracepoint,
         sites: &[site("nvme_core", "nvme_complete_rq")],
+        // Status and retries come with it.
+        need: Need::Required,
         gives: &[h::COMPLETE_RQ],
         ..ROW
     },

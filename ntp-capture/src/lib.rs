@@ -13,13 +13,12 @@ mod source;
 
 pub use options::Options;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ntp_ebpf::{Machine, Plan, Session, hooks};
 use ntp_record::tool::{Status, warn};
 use output::Output;
 use recording::{End, Limits};
 use source::{Kernel, Source};
-use std::path::Path;
 
 /// Name of the tool in its messages.
 pub const TOOL: &str = "ntp-capture";
@@ -38,26 +37,18 @@ pub fn run(options: &Options) -> Result<Status> {
     // Signals count from here on: attaching takes a while.
     let limits = Limits::new(options.duration, options.interval)?;
     check_devices(options, role)?;
-    let mut output = Output::open(options)?;
+    Output::check(options)?;
 
-    let machine = Machine::read(Path::new("/"), object, options.btf.as_deref())
-        .context("this kernel's BTF")?;
+    let machine = Machine::here(object, options.btf.as_deref())?;
     let plan = Plan::new(object, &machine.facts);
     if let Some(problem) = plan.problems.first() {
-        output.discard();
         bail!("{problem}; ntp-probe tells more");
     }
-    let loaded = Session::load(&machine, plan, &options.programs()).and_then(|mut session| {
-        session.attach()?;
-        Ok(session)
-    });
-    let session = match loaded {
-        Ok(session) => session,
-        Err(error) => {
-            output.discard();
-            return Err(error.into());
-        }
-    };
+    let mut session = Session::load(&machine, plan, &options.programs())?;
+    session.attach()?;
+    // Not before it can be written to: an older recording of that name stays
+    // when this one cannot begin.
+    let mut output = Output::open(options)?;
     for note in session.notes() {
         warn(TOOL, note);
     }
@@ -135,12 +126,16 @@ fn check_devices(options: &Options, role: ntp_record::Role) -> Result<()> {
             ntp_record::Role::Target => target_devices(),
         };
         if !known.contains(name) {
+            let here = match role {
+                ntp_record::Role::Host => "NVMe disks here",
+                ntp_record::Role::Target => "exported here",
+            };
             let list = if known.is_empty() {
                 "none".into()
             } else {
                 known.join(", ")
             };
-            bail!("{name}: no such device; NVMe devices here: {list}");
+            bail!("{name}: no such device; {here}: {list}");
         }
     }
     Ok(())

@@ -175,6 +175,9 @@ fn opcode(word: &str) -> Result<u8, String> {
     if word == "discard" {
         return opcode("dsm");
     }
+    if let Ok(op) = word.parse() {
+        return Ok(op);
+    }
     let hex = word
         .strip_prefix("0x")
         .and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -260,6 +263,7 @@ mod tests {
         assert_eq!(opcode("read"), Ok(2));
         assert_eq!(opcode("discard"), Ok(9));
         assert_eq!(opcode("0x7d"), Ok(0x7d));
+        assert_eq!(opcode("2"), Ok(2));
         assert!(opcode("reed").is_err());
         let options = Options::parse_from(["ntp-capture", "--op", "read,0x41"]);
         assert_eq!(options.programs().opcodes, [2, 0x41]);

@@ -1,10 +1,11 @@
 //! Where the recording goes.
 
 use crate::options::Options;
-use anyhow::{Context, Result};
-use ntp_record::Writer;
+use anyhow::{Context, Result, bail};
 use ntp_record::tool::{Commit, OutFile};
-use std::io::{self, Write};
+use ntp_record::{Format, Writer};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 /// Compressed or plain bytes to a file or standard output.
 pub(crate) enum Sink {
@@ -32,18 +33,48 @@ impl Write for Sink {
 /// The recording being written.
 pub(crate) struct Output {
     name: String,
-    file: Option<String>,
     writer: Writer<Sink>,
 }
 
 impl Output {
+    /// Refuses what [`Output::open`] will refuse, as far as it can be told
+    /// without touching anything.
+    pub(crate) fn check(options: &Options) -> Result<()> {
+        match options.output.as_deref().filter(|path| *path != "-") {
+            None => {
+                let binary = options.compress || options.format == Format::Binary;
+                if binary && std::io::stdout().is_terminal() {
+                    bail!(
+                        "standard output is a terminal: redirect it, name a file with -o, or use \
+                         --format ndjson{}",
+                        if options.compress { " without -z" } else { "" }
+                    );
+                }
+            }
+            Some(path) => {
+                let folder = Path::new(path)
+                    .parent()
+                    .filter(|p| !p.as_os_str().is_empty());
+                if Path::new(path).is_dir() {
+                    bail!("{path}: is a directory: name a file in it");
+                }
+                if let Some(folder) = folder
+                    && !folder.is_dir()
+                {
+                    bail!("{path}: no such folder");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the output; a file is written in place, so that a crash leaves
     /// what there was.
     pub(crate) fn open(options: &Options) -> Result<Self> {
         let path = options.output.as_deref();
         let out = if options.compress {
             // Compressed NDJSON is as little for a terminal as binary is.
-            OutFile::create(path, Commit::InPlace, ntp_record::Format::Binary)?
+            OutFile::create(path, Commit::InPlace, Format::Binary)?
         } else {
             OutFile::create(path, Commit::InPlace, options.format)?
         };
@@ -55,10 +86,8 @@ impl Output {
         } else {
             Sink::Plain(out)
         };
-        let file = path.filter(|p| *p != "-").map(str::to_owned);
         Ok(Self {
             name,
-            file,
             writer: Writer::new(sink, options.format),
         })
     }
@@ -69,16 +98,6 @@ impl Output {
 
     pub(crate) fn writer(&mut self) -> &mut Writer<Sink> {
         &mut self.writer
-    }
-
-    /// Nothing was recorded: leaves no empty file behind.
-    pub(crate) fn discard(self) {
-        drop(self.writer);
-        let Some(file) = self.file else { return };
-        // A device or pipe named with -o is not ours to remove.
-        if std::fs::metadata(&file).is_ok_and(|meta| meta.is_file() && meta.len() == 0) {
-            let _ = std::fs::remove_file(file);
-        }
     }
 
     /// Writes what is left.

@@ -82,14 +82,6 @@ pub(crate) enum Load {
 /// Usage, permission, or a write that fails (exit status 2).
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Status> {
     let object = object(options)?;
-    if let Some(dir) = &options.btf
-        && !dir.is_dir()
-    {
-        bail!(
-            "{}: not a folder; --btf takes the folder that holds one file a module",
-            dir.display()
-        );
-    }
     let machine = Machine::here(object, options.btf.as_deref())?;
     let plan = Plan::new(object, &machine.facts);
     if let Some(p) = plan

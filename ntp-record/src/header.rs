@@ -98,7 +98,7 @@ pub struct HookState {
     pub program: String,
     /// Kernel function or tracepoint.
     pub function: String,
-    /// `fentry`, `fexit`, `kprobe`, `kretprobe`, `raw_tp`, or `absent`.
+    /// `fentry`, `fexit`, `kprobe`, `raw_tp`, or `absent`.
     pub how: String,
     /// Why it is absent, or what stands in for it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
