@@ -13,11 +13,9 @@
 
 use crate::hull::slope_of_lower_hull;
 use crate::limits::{Bound, Limits};
+use crate::span::{FAR, MAX_PPM, Span, slack};
 use std::collections::VecDeque;
 
-/// Two clocks drift apart by no more, parts per million: 500 is what the
-/// kernel lets NTP slew, the rest is the crystals'.
-pub const MAX_PPM: i64 = 700;
 /// The drift changes by no more within the time kept, ppm.
 pub const WANDER_PPM: f64 = 20.0;
 /// Time between knots at first, ns: 0.7 us of drift.
@@ -26,83 +24,9 @@ const FIRST_SPACING: i64 = 1_000_000;
 const SPACING: i64 = 10_000_000;
 /// Knots kept: a minute and more of dense traffic.
 const KNOTS: usize = 8192;
-/// Stands for no bound; far enough from the ends of i64 to add to.
-const FAR: i64 = i64::MAX / 4;
 /// Drift is estimated from at least this many knots over this time, ns.
 const FIT_KNOTS: usize = 16;
 const FIT_TIME: i64 = 250_000_000;
-
-/// An interval of theta, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Theta is at least this.
-    pub lo: i64,
-    /// Theta is at most this.
-    pub hi: i64,
-}
-
-impl Span {
-    /// Nothing is known.
-    pub const ALL: Span = Span { lo: -FAR, hi: FAR };
-
-    /// Whether any theta is left.
-    pub fn is_empty(self) -> bool {
-        self.lo > self.hi
-    }
-
-    /// What both allow.
-    #[must_use]
-    pub fn and(self, other: Span) -> Span {
-        Span {
-            lo: self.lo.max(other.lo),
-            hi: self.hi.min(other.hi),
-        }
-    }
-
-    /// What either allows, and all between.
-    #[must_use]
-    pub fn cover(self, other: Span) -> Span {
-        Span {
-            lo: self.lo.min(other.lo),
-            hi: self.hi.max(other.hi),
-        }
-    }
-
-    /// The interval after `time` ns of drift at up to [`MAX_PPM`].
-    #[must_use]
-    #[inline]
-    pub fn after(self, time: i64) -> Span {
-        self.widen(slack(time))
-    }
-
-    fn plus(self, by: i64) -> Span {
-        Span {
-            lo: self.lo.saturating_add(by),
-            hi: self.hi.saturating_add(by),
-        }
-    }
-
-    fn widen(self, by: i64) -> Span {
-        Span {
-            lo: self.lo.saturating_sub(by).max(-FAR),
-            hi: self.hi.saturating_add(by).min(FAR),
-        }
-    }
-
-    /// Middle and half width; `None` while one side is open.
-    pub fn middle(self) -> Option<(i64, u64)> {
-        (self.lo > -FAR && self.hi < FAR && !self.is_empty()).then(|| {
-            let width = self.hi.abs_diff(self.lo);
-            (self.lo + (width / 2) as i64, width.div_ceil(2))
-        })
-    }
-}
-
-/// How far theta moves in `time` ns at most, ns.
-#[inline]
-fn slack(time: i64) -> i64 {
-    time.saturating_abs().min(FAR) / 1024 * MAX_PPM / 976 + 1
-}
 
 /// Tightest bounds of a short time.
 #[derive(Clone, Copy, Debug)]
@@ -360,13 +284,19 @@ impl Track {
         let mut coarse = std::mem::take(&mut self.coarse);
         self.cones(&mut coarse, |bound, at| (bound.ns, slack(at - bound.at)));
         self.coarse = coarse;
-        self.drift = self.fit();
-        let drift = self.drift;
         let mut fine = std::mem::take(&mut self.fine);
-        self.cones(&mut fine, |bound, at| drift.level(bound, at));
+        // A drift that changed by more than assumed empties the interval
+        // somewhere: then nothing is assumed of it.
+        for drift in [self.fit(), self.cautious()] {
+            self.drift = drift;
+            self.cones(&mut fine, |bound, at| drift.level(bound, at));
+            if !fine.iter().any(|(_, span)| span.is_empty()) {
+                break;
+            }
+        }
         self.fine = fine;
         self.sharp = (self.fine.last()).map_or(Span::ALL, |(at, span)| {
-            span.widen(drift.slack(self.now - at))
+            span.widen(self.drift.slack(self.now - at))
         });
         let widths = self
             .fine
@@ -411,12 +341,17 @@ impl Track {
         }
     }
 
-    fn fit(&self) -> Drift {
-        let cautious = Drift {
+    /// No drift, give or take all that is possible.
+    fn cautious(&self) -> Drift {
+        Drift {
             rate: 0,
             error: scaled(MAX_PPM as f64 / 1e6),
             origin: self.now,
-        };
+        }
+    }
+
+    fn fit(&self) -> Drift {
+        let cautious = self.cautious();
         let (Some(first), Some(last)) = (self.knots.front(), self.knots.back()) else {
             return cautious;
         };

@@ -1,11 +1,11 @@
 //! Finds the clocks, and the connections whose addresses were rewritten.
 
-use crate::clock::Span;
 use crate::field::{Field, Host};
 use crate::joiner::{Clock, Joiner, State};
 use crate::limits::{HostTimes, Limits, TargetTimes, end};
 use crate::matching::sampled_by;
 use crate::names::weak;
+use crate::span::Span;
 use crate::vote::Verdict;
 use ntp_record::header::Role;
 use ntp_record::record::Record;

@@ -7,12 +7,13 @@ use ntp_record::joined::{JoinTotals, Joined};
 use ntp_record::stream::Item;
 use std::io;
 
-/// Pairs wait so long for bounds from after them, ns.
-const SETTLE: i64 = 500_000_000;
+/// Pairs wait so long for bounds from after them, ns: a change of the drift
+/// shows within a tenth of a second.
+const SETTLE: i64 = 300_000_000;
 /// But no more than so many of them.
-const WAITING: usize = 1 << 14;
+const WAITING: usize = 1 << 16;
 /// Pairs that wait to be written in order of their start.
-const READY: usize = 1 << 15;
+const READY: usize = 1 << 12;
 
 impl Joiner {
     /// Settles and writes what later records can hardly change.
@@ -26,7 +27,7 @@ impl Joiner {
             };
             let most = WAITING.min(self.options.window / 16);
             let full = clock.waiting.len() > most;
-            let aged = oldest < tried.saturating_sub(2 * SETTLE);
+            let aged = oldest < tried.saturating_sub(SETTLE + SETTLE / 4);
             if !(all || full || aged || matches!(clock.state, State::Same)) {
                 continue;
             }
@@ -47,7 +48,12 @@ impl Joiner {
                 track.settle();
             }
             let first = self.ready.len();
-            self.ready.extend(clock.waiting.drain(..until));
+            // Two plain copies: the iterator of a drain would make it one by one.
+            let (front, back) = clock.waiting.as_slices();
+            let split = until.min(front.len());
+            self.ready.extend_from_slice(&front[..split]);
+            self.ready.extend_from_slice(&back[..until - split]);
+            clock.waiting.drain(..until);
             let clock = &mut self.clocks[number];
             let mut hint = 0;
             for joined in &mut self.ready[first..] {

@@ -1,7 +1,7 @@
 //! The records of two machines that wait for a clock, found by key.
 
-use crate::clock::Span;
 use crate::limits::{HostTimes, Limits, TargetTimes};
+use crate::span::Span;
 use crate::store::{key_hash, same_key};
 use ntp_record::record::Record;
 

@@ -1,6 +1,7 @@
 //! Counts what leaves without a partner: why, and when it is given up.
 
-use crate::joiner::{Clock, Joiner, State, cause};
+use crate::cause;
+use crate::joiner::{Clock, Joiner, State};
 use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
 use crate::matching::{DEEPEST, sampled_by};
 use crate::store::Mark;

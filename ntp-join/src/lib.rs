@@ -10,11 +10,13 @@
 //! recordings: a record that found its partner leaves at once, one that did
 //! not waits [`Options::lag`], less when memory is short.
 
+pub mod cause;
 pub mod clock;
 mod clocks;
 mod emit;
 pub mod field;
 pub mod hull;
+mod intake;
 pub mod joiner;
 mod leaving;
 pub mod limits;
@@ -23,6 +25,7 @@ pub mod names;
 mod report;
 pub use report::lines;
 pub mod run;
+pub mod span;
 pub mod store;
 pub mod vote;
 

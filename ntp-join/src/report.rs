@@ -1,6 +1,7 @@
 //! What is said on standard error at the end.
 
-use crate::joiner::{ClockReport, Joiner, cause};
+use crate::cause;
+use crate::joiner::{ClockReport, Joiner};
 use crate::names::ends;
 use ntp_record::header::{Header, Role};
 
@@ -52,12 +53,19 @@ const SHOWN: usize = 3;
 pub fn lines(joiner: &Joiner) -> Vec<String> {
     let totals = joiner.totals();
     let mut lines = Vec::new();
-    let plural = |count: u64, word: &str| format!("{count} {word}");
+    if joiner.headless > 0 {
+        lines.push(format!(
+            "{} records left out: the header of their recording is lost",
+            joiner.headless
+        ));
+    }
+    if !joiner.both_sides() {
+        lines.push(why_nothing(joiner));
+        return lines;
+    }
     let mut summary = format!(
-        "{}, {} records; {} matched",
-        plural(totals.host, "host"),
-        plural(totals.target, "target"),
-        totals.matched
+        "{} host, {} target records; {} matched",
+        totals.host, totals.target, totals.matched
     );
     if totals.matched > 0 {
         summary += &format!(

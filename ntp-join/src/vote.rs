@@ -8,9 +8,10 @@
 //! nearly all, better than chance by far, and better than every other
 //! explanation. Else there is no answer: a wrong clock joins wrong commands.
 
-use crate::clock::{Span, Track};
+use crate::clock::Track;
 use crate::field::Field;
 use crate::limits::Limits;
+use crate::span::Span;
 
 /// Host records that vote together: the fewer, the less theta drifts meanwhile.
 const STRETCH: usize = 256;
