@@ -218,10 +218,25 @@ fn one_machine(kernel: &str) {
         let h = check(&what, &dir, 500);
         within_fio(&what, &dir, &h, depth == 1);
     }
+    probed(kernel, &mut m);
     sampled(kernel, &mut m);
     encodings(kernel, &mut m);
     interrupted(kernel, &mut m);
     m.end();
+}
+
+/// Every program loads in the first way tried, and no point is missing.
+fn probed(kernel: &str, m: &mut Machine) {
+    for side in ["host", "target"] {
+        let said = sh(&mut m.guest, 120, &format!("ntp-probe -r {side} -t tcp"));
+        println!(
+            "{kernel}, ntp-probe -r {side}: {}",
+            said.lines().last().unwrap_or_default()
+        );
+        assert!(said.ends_with("load: ok\n"), "{said}");
+        assert!(said.contains("the report will have every point"), "{said}");
+        assert!(!said.contains("note:"), "{said}");
+    }
 }
 
 /// Both sides choose the same commands, and about one in N.

@@ -143,6 +143,7 @@ enum ntp_stat {
 	NTP_S_MISS_ARRIVAL,     /* arrival older than what the queue remembers */
 	NTP_S_MISS_NAME,        /* name not sent, ring buffer full */
 	NTP_S_MISS_COUNT,       /* command not counted in its group, table full */
+	NTP_S_LOST_CLOSED,      /* lost: the connection closed before the response was sent */
 	NTP_STATS,
 };
 

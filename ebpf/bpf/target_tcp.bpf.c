@@ -72,12 +72,19 @@ struct nvmet_tcp_cmd {
 	enum nvmet_tcp_send_state state;
 } CORE;
 
+struct work_struct {
+	long data;
+} CORE;
+
 struct nvmet_tcp_queue {
 	struct socket *sock;
 	struct nvmet_tcp_cmd *snd_cmd;
+	struct nvmet_tcp_cmd *cmds;
+	u32 nr_cmds;
 	int offset;
 	bool hdr_digest;
 	int tls_pskid; /* since 6.7 */
+	struct work_struct release_work;
 } CORE;
 
 INLINE struct nvmet_tcp_cmd *to_tcp(struct nvmet_req *req)
@@ -525,3 +532,29 @@ INLINE void on_send_exit(struct socket *sock, s32 ret)
 }
 EXIT(t_sendpage, kernel_sendpage, 5)
 EXIT(t_sendmsg, sock_sendmsg, 2)
+
+/*
+ * A connection goes, and its commands with it: those whose response was not
+ * sent never end. nvmet_tcp_install_queue() makes two for each entry of the queue,
+ * which has 1024 at most (NVMET_MAX_QUEUE_SIZE).
+ */
+#define QUEUE_CMDS 2048
+INLINE void on_t_release(void *work)
+{
+	struct nvmet_tcp_queue *queue = work - OFFSET(struct nvmet_tcp_queue, release_work);
+	u64 cmds = (u64)READ(queue, cmds);
+	u32 n = READ(queue, nr_cmds);
+
+	/* no call may come right before a loop: 6.1's verifier takes that edge for one that goes back */
+	if (!hot_all || !cmds || !n)
+		return;
+	for (u32 i = 0; i < QUEUE_CMDS && i < n; i++) {
+		u64 key = key_of((void *)(cmds + i * SIZEOF(struct nvmet_tcp_cmd)));
+
+		if (!flight_of(key))
+			continue;
+		stat_add(NTP_S_LOST_CLOSED);
+		flight_del(key);
+	}
+}
+ENTRY1(t_release, nvmet_tcp_release_queue_work)

@@ -377,6 +377,12 @@ pub const TARGET_TCP: &[Hook] = &[
         gives: &[t::BIO_DONE],
         ..ROW
     },
+    // Ends what a closed connection leaves in flight.
+    Hook {
+        handler: "t_release",
+        sites: &[site("nvmet_tcp", "nvmet_tcp_release_queue_work")],
+        ..ROW
+    },
     Hook {
         handler: "t_queue_resp",
         sites: &[site("nvmet_tcp", "nvmet_tcp_queue_response")],

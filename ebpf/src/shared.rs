@@ -141,6 +141,7 @@ pub const STATS: &[StatKind] = &[
     StatKind::Miss("arrival_forgotten"),
     StatKind::Miss("name_not_sent"),
     StatKind::Miss("count_table_full"),
+    StatKind::Lost("connection_closed"),
 ];
 
 #[cfg(test)]

@@ -87,9 +87,15 @@ fn every_encoding_gives_the_same_rows() {
         }
         // One after the other in one stream: the same commands, whatever was
         // known of the clocks when each was read.
-        let one = shell(dir.path(), "cat host.ntp target.ntp | ntp-join - | ntp-stages | ntp-fmt");
+        let one = shell(
+            dir.path(),
+            "cat host.ntp target.ntp | ntp-join - | ntp-stages | ntp-fmt",
+        );
         let one = one.expect(0).text();
-        let two = shell(dir.path(), "ntp-join host.ntp target.ntp | ntp-stages | ntp-fmt");
+        let two = shell(
+            dir.path(),
+            "ntp-join host.ntp target.ntp | ntp-stages | ntp-fmt",
+        );
         let last = |text: &str| text.lines().last().map(str::to_owned);
         assert_eq!(last(&one), last(&two.expect(0).text()), "{case}");
         // A filter that drops header and names still gives the same commands.
