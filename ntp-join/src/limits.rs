@@ -52,30 +52,33 @@ const R2T_SENT: &[Point] = &[target::R2T_SEND, target::R2T_QUEUED];
 const DATA_SENT: &[Point] = &[host::DATA_SEND_BEGIN];
 const DATA_GOT: &[Point] = &[target::DATA_ARRIVED, target::DATA_READ];
 
+/// A time that can be reckoned with: up to 36 years since boot, so that sums
+/// of a few do not overflow. What is later is no time at all.
+#[inline]
+fn moment(ns: u64) -> Option<i64> {
+    i64::try_from(ns).ok().filter(|ns| *ns < 1 << 60)
+}
+
 fn first(record: &Record, points: &[Point]) -> Option<i64> {
     points
         .iter()
         .find_map(|point| record.time(*point))
-        .map(|ns| ns as i64)
+        .and_then(moment)
 }
 
 /// Time of the last point in the order of the way, ns of the recorder's
 /// clock; `None` for a record without any.
 #[inline]
 pub fn end(record: &Record) -> Option<i64> {
-    record
-        .at
-        .get(record.present.checked_ilog2()? as usize)
-        .map(|ns| *ns as i64)
+    let last = record.present.checked_ilog2()?;
+    record.at.get(last as usize).and_then(|ns| moment(*ns))
 }
 
 /// Time of the first point in the order of the way, ns.
 #[inline]
 pub fn start(record: &Record) -> Option<i64> {
-    record
-        .at
-        .get(record.present.trailing_zeros() as usize)
-        .map(|ns| *ns as i64)
+    let first = record.present.trailing_zeros();
+    record.at.get(first as usize).and_then(|ns| moment(*ns))
 }
 
 /// The moments of a host record that bound the clock, ns of the host's clock.
@@ -97,7 +100,7 @@ impl HostTimes {
         let sent = first(record, SENT)?;
         // A cancelled command was ended by the host itself: its end says nothing of a response.
         let heard = if record.has(Flags::Cancelled) {
-            record.time(host::RESP_ARRIVED).map(|ns| ns as i64)
+            record.time(host::RESP_ARRIVED).and_then(moment)
         } else {
             first(record, HEARD)
         };
@@ -282,6 +285,16 @@ mod tests {
         h.flags |= Flags::Cancelled as u16;
         assert_eq!(limits(&h, &t).lower, None);
         assert_eq!(HostTimes::of(&h).map(|times| times.over), Some(1_200));
+    }
+
+    #[test]
+    fn a_time_in_a_thousand_years_is_none() {
+        let (mut h, t) = pair();
+        h.set(host::SEND_BEGIN, u64::MAX);
+        assert_eq!(HostTimes::of(&h), None);
+        h.set(host::SEND_BEGIN, 1 << 60);
+        assert_eq!(HostTimes::of(&h), None);
+        assert!(TargetTimes::of(&t).is_some());
     }
 
     #[test]

@@ -829,6 +829,63 @@ fn records_without_a_header_are_told_of() {
 }
 
 #[test]
+fn nonsense_is_survived() {
+    for seed in 0..20 {
+        let mut rng = sim::Rng::new(seed);
+        let mut world = World::new(seed, 20);
+        apart(&mut world, 0.0);
+        world.links[0].depth = 2;
+        let (mut hosts, mut targets) = world.run();
+        for recording in hosts.iter_mut().chain(&mut targets) {
+            for record in &mut recording.records {
+                if rng.chance(0.3) {
+                    let at = rng.below(16) as usize;
+                    record.at[at] = [rng.next(), 0, u64::MAX, i64::MAX as u64, rng.below(1 << 50)]
+                        [rng.below(5) as usize];
+                }
+                if rng.chance(0.1) {
+                    record.present = rng.next() as u16;
+                }
+                if rng.chance(0.1) {
+                    record.flags = rng.next() as u16;
+                    record.cid = rng.next() as u16;
+                    record.conn = rng.below(4) as u32 + 6;
+                    record.dev = rng.below(4) as u32;
+                }
+            }
+            if rng.chance(0.3) {
+                recording.header.start_ns = rng.next();
+                recording.header.wall_minus_mono_ns = rng.next() as i64;
+                recording.totals.end_ns = rng.next();
+            }
+        }
+        let options = Options {
+            window: 4096,
+            estimate_always: rng.chance(0.5),
+            ..Options::default()
+        };
+        let mut sink = Collect::default();
+        let mut joiner = feed(
+            &[vec![&hosts[0]], vec![&targets[0]]],
+            options,
+            100,
+            &mut sink,
+        );
+        joiner.finish(&mut sink).expect("finish");
+        let totals = joiner.totals();
+        assert_eq!(
+            totals.host,
+            totals.matched + totals.host_left.values().sum::<u64>()
+        );
+        assert_eq!(
+            totals.target,
+            totals.matched + totals.target_left.values().sum::<u64>()
+        );
+        ntp_join::lines(&joiner);
+    }
+}
+
+#[test]
 fn many_worlds() {
     // Mixed settings, at random but the same each time.
     let (from, to) = (

@@ -229,7 +229,7 @@ impl World {
                 let answered = arrived + held;
                 let mut heard = answered + link.back.0 + rng.exp(link.back.1);
                 // Responses of quick commands do not pass each other either.
-                if heard_last - heard < 1_000_000 {
+                if heard_last.saturating_sub(heard) < 1_000_000 {
                     heard = heard.max(heard_last.saturating_add(100));
                     heard_last = heard;
                 }
