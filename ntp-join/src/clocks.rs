@@ -23,6 +23,14 @@ impl Clock {
         }
     }
 
+    /// When the target may have got a command, first and last, ns of its clock.
+    pub(crate) fn window(&self, host: &HostTimes) -> (i64, i64) {
+        (
+            host.sent.saturating_add(self.span(host.sent).lo),
+            host.over.saturating_add(self.span(host.over).hi),
+        )
+    }
+
     /// Whether a pair is possible.
     #[inline]
     pub(crate) fn allows(&self, limits: &Limits) -> bool {
@@ -268,7 +276,8 @@ impl Joiner {
                 continue;
             }
             tried += 1;
-            let possible = (store.candidates(record))
+            let (from, to) = clock.window(&times);
+            let possible = (store.candidates(record, from, to))
                 .filter_map(|(_, target)| TargetTimes::of(target))
                 .filter(|target| clock.allows(&Limits::of(&times, target)))
                 .count();

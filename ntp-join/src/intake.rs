@@ -2,7 +2,7 @@
 
 use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
-use crate::limits::end;
+use crate::limits::{TargetTimes, end};
 use crate::matching::sampled_by;
 use crate::names::{Conn, Dev, Domain, Over, Recording, strong};
 use crate::store::Store;
@@ -319,8 +319,8 @@ impl Joiner {
             match role {
                 Role::Host => self.hosts[domain].queue.push_back(record),
                 Role::Target => {
-                    if crate::limits::TargetTimes::of(&record).is_some() {
-                        conn.store.push(&record);
+                    if let Some(times) = TargetTimes::of(&record) {
+                        conn.store.push(&record, times.got);
                     } else {
                         *self.target_left.entry(cause::NO_TIMES).or_default() += 1;
                     }

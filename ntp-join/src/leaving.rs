@@ -46,7 +46,10 @@ impl Joiner {
             known = true;
             let from = start(record).unwrap_or(times.sent);
             inside |= self.covered(clock, Role::Target, from, times.over);
-            for (slot, target) in there.1.candidates(record).take(DEEPEST) {
+            let (from_target, to_target) = clock.window(&times);
+            // Those that only overlap may have come before.
+            let early = from_target.saturating_sub(times.over.saturating_sub(times.sent));
+            for (slot, target) in there.1.candidates(record, early, to_target).take(DEEPEST) {
                 let Some(target) = TargetTimes::of(target) else {
                     continue;
                 };

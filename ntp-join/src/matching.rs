@@ -266,7 +266,8 @@ impl Joiner {
             }
             known = true;
             let store = &self.conns[place.conn as usize].store;
-            for (slot, target) in store.candidates(record).take(DEEPEST) {
+            let (from, to) = clock.window(&times);
+            for (slot, target) in store.candidates(record, from, to).take(DEEPEST) {
                 let fits = TargetTimes::of(target)
                     .is_some_and(|target| clock.allows(&Limits::of(&times, &target)));
                 if fits {

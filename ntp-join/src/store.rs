@@ -43,8 +43,11 @@ pub enum Mark {
 struct Slot {
     record: Record,
     hash: u64,
-    /// Next older slot with the same key.
-    same: u32,
+    /// When the capsule came, ns.
+    got: i64,
+    /// Neighbours with the same key, in order of `got`.
+    before: u32,
+    after: u32,
     /// Neighbours in order of reading; `newer` chains the free slots.
     older: u32,
     newer: u32,
@@ -55,6 +58,13 @@ struct Slot {
     mark: Mark,
 }
 
+/// Slots with the same key.
+#[derive(Clone, Copy)]
+struct Chain {
+    first: u32,
+    last: u32,
+}
+
 /// A record in a [`Store`]; known to be gone when it was taken meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -62,10 +72,10 @@ pub struct Ticket {
     serial: u32,
 }
 
-/// Records in order of reading, found by key.
+/// Records in order of reading, found by key and time.
 pub struct Store {
     slots: Vec<Slot>,
-    newest_of_key: HashTable<u32>,
+    chains: HashTable<Chain>,
     free: u32,
     oldest: u32,
     newest: u32,
@@ -76,7 +86,7 @@ impl Default for Store {
     fn default() -> Self {
         Store {
             slots: Vec::new(),
-            newest_of_key: HashTable::new(),
+            chains: HashTable::new(),
             free: NONE,
             oldest: NONE,
             newest: NONE,
@@ -96,13 +106,15 @@ impl Store {
         self.len == 0
     }
 
-    /// Adds a record.
-    pub fn push(&mut self, record: &Record) {
+    /// Adds a record; `got` is when its capsule came, ns.
+    pub fn push(&mut self, record: &Record, got: i64) {
         let hash = key_hash(record);
         let mut slot = Slot {
             record: *record,
             hash,
-            same: NONE,
+            got,
+            before: NONE,
+            after: NONE,
             older: self.newest,
             newer: NONE,
             serial: 0,
@@ -114,17 +126,38 @@ impl Store {
         } else {
             self.free
         };
-        let slots = &self.slots;
-        match self.newest_of_key.find_mut(hash, |other| {
-            same_key(&slots[*other as usize].record, record)
-        }) {
-            Some(head) => {
-                slot.same = *head;
-                *head = at;
+        let slots = &mut self.slots;
+        let chain = self.chains.find_mut(hash, |chain| {
+            same_key(&slots[chain.last as usize].record, record)
+        });
+        match chain {
+            Some(chain) => {
+                // Nearly always the last: records come nearly in order.
+                let (mut before, mut after) = (chain.last, NONE);
+                while before != NONE && slots[before as usize].got > got {
+                    (before, after) = (slots[before as usize].before, before);
+                }
+                (slot.before, slot.after) = (before, after);
+                match before {
+                    NONE => chain.first = at,
+                    before => slots[before as usize].after = at,
+                }
+                match after {
+                    NONE => chain.last = at,
+                    after => slots[after as usize].before = at,
+                }
             }
             None => {
-                self.newest_of_key
-                    .insert_unique(hash, at, |other| slots[*other as usize].hash);
+                let chain = Chain {
+                    first: at,
+                    last: at,
+                };
+                // The new slot is not there yet when the table grows: its hash is known.
+                self.chains.insert_unique(hash, chain, |chain| {
+                    slots
+                        .get(chain.last as usize)
+                        .map_or(hash, |slot| slot.hash)
+                });
             }
         }
         if self.newest == NONE {
@@ -143,19 +176,33 @@ impl Store {
         self.len += 1;
     }
 
-    /// Slots whose record has the key of `record`, newest first.
+    /// Slots whose record has the key of `record` and whose capsule came from
+    /// one moment to another, in order of time or against it.
     #[inline]
-    pub fn candidates(&self, record: &Record) -> Candidates<'_> {
-        let head = self
-            .newest_of_key
-            .find(key_hash(record), |other| {
-                same_key(&self.slots[*other as usize].record, record)
-            })
-            .map_or(NONE, |head| *head);
-        Candidates {
+    pub fn candidates(&self, record: &Record, from: i64, to: i64) -> Candidates<'_> {
+        let chain = self.chains.find(key_hash(record), |chain| {
+            same_key(&self.slots[chain.last as usize].record, record)
+        });
+        let mut found = Candidates {
             slots: &self.slots,
-            at: head,
+            at: NONE,
+            forward: false,
+            from,
+            to,
+        };
+        if let Some(chain) = chain {
+            let got = |slot: u32| self.slots[slot as usize].got;
+            // From the end that is nearer in time.
+            let before = from.saturating_sub(got(chain.first));
+            let after = got(chain.last).saturating_sub(to);
+            found.forward = before < after;
+            found.at = if found.forward {
+                chain.first
+            } else {
+                chain.last
+            };
         }
+        found
     }
 
     /// The record in a slot given by [`Store::candidates`].
@@ -229,7 +276,8 @@ impl Store {
         let Slot {
             record,
             hash,
-            same,
+            before,
+            after,
             older,
             newer,
             mark,
@@ -237,22 +285,24 @@ impl Store {
         } = self.slots[at as usize];
         // Out of the chain of its key.
         let slots = &mut self.slots;
-        if let Ok(mut head) = self.newest_of_key.find_entry(hash, |other| {
-            same_key(&slots[*other as usize].record, &record)
-        }) {
-            if *head.get() != at {
-                let mut near = *head.get();
-                while near != NONE && slots[near as usize].same != at {
-                    near = slots[near as usize].same;
+        let chain = self.chains.find_entry(hash, |chain| {
+            same_key(&slots[chain.last as usize].record, &record)
+        });
+        if let Ok(mut chain) = chain {
+            match (before, after) {
+                (NONE, NONE) => {
+                    chain.remove();
                 }
-                if near != NONE {
-                    slots[near as usize].same = same;
-                }
-            } else if same == NONE {
-                head.remove();
-            } else {
-                *head.get_mut() = same;
+                (NONE, after) => chain.get_mut().first = after,
+                (before, NONE) => chain.get_mut().last = before,
+                _ => {}
             }
+        }
+        if before != NONE {
+            slots[before as usize].after = after;
+        }
+        if after != NONE {
+            slots[after as usize].before = before;
         }
         // Out of the order of reading.
         match older {
@@ -275,6 +325,9 @@ impl Store {
 pub struct Candidates<'a> {
     slots: &'a [Slot],
     at: u32,
+    forward: bool,
+    from: i64,
+    to: i64,
 }
 
 impl<'a> Iterator for Candidates<'a> {
@@ -282,12 +335,21 @@ impl<'a> Iterator for Candidates<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let at = self.at;
-        (at != NONE).then(|| {
+        while self.at != NONE {
+            let at = self.at;
             let slot = &self.slots[at as usize];
-            self.at = slot.same;
-            (at, &slot.record)
-        })
+            let (too_early, too_late) = (slot.got < self.from, slot.got > self.to);
+            let beyond = if self.forward { too_late } else { too_early };
+            self.at = match (beyond, self.forward) {
+                (true, _) => NONE,
+                (false, true) => slot.after,
+                (false, false) => slot.before,
+            };
+            if !(too_early || too_late) {
+                return Some((at, &slot.record));
+            }
+        }
+        None
     }
 }
 
@@ -313,35 +375,68 @@ mod tests {
         for step in 0..20_000u64 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let cid = (seed >> 40) as u16 % 37;
+            let late = (seed >> 20) % 50;
             match seed >> 60 {
                 0..=8 => {
-                    store.push(&record(cid, step));
-                    list.push_back(record(cid, step));
+                    let got = (step * 10).saturating_sub(late * late);
+                    let mut new = record(cid, got);
+                    new.at[1] = step;
+                    store.push(&new, got as i64);
+                    list.push_back(new);
                 }
                 9 => assert_eq!(
                     store.pop_oldest().map(|(record, _)| record),
                     list.pop_front()
                 ),
                 _ => {
-                    let found: Vec<_> = store
-                        .candidates(&record(cid, 0))
+                    let from = (step * 10).saturating_sub(late * 40) as i64;
+                    let to = if late.is_multiple_of(7) {
+                        i64::MAX
+                    } else {
+                        from + 500
+                    };
+                    let mut found: Vec<_> = store
+                        .candidates(&record(cid, 0), from, to)
                         .map(|(slot, r)| (slot, *r))
                         .collect();
-                    let expected: Vec<_> = list
+                    let mut expected: Vec<_> = list
                         .iter()
-                        .rev()
-                        .filter(|r| r.cid == cid)
+                        .filter(|r| r.cid == cid && (from..=to).contains(&(r.at[0] as i64)))
                         .copied()
                         .collect();
+                    found.sort_by_key(|(_, r)| (r.at[0], r.at[1]));
+                    expected.sort_by_key(|r| (r.at[0], r.at[1]));
                     assert_eq!(found.iter().map(|(_, r)| *r).collect::<Vec<_>>(), expected);
                     if let Some((slot, r)) = found.get(found.len() / 2) {
                         assert_eq!(store.remove(*slot).0, *r);
-                        list.retain(|other| other != r);
+                        let at = list.iter().position(|other| other == r).expect("there");
+                        list.remove(at);
                     }
                 }
             }
             assert_eq!(store.len(), list.len());
         }
         assert!(store.iter().eq(list.iter()));
+    }
+
+    #[test]
+    fn a_ticket_ends_with_its_record() {
+        let mut store = Store::default();
+        store.push(&record(1, 10), 10);
+        let slot = store
+            .candidates(&record(1, 0), 0, 20)
+            .next()
+            .map(|(slot, _)| slot);
+        let slot = slot.expect("there");
+        let (one, two) = (store.claim(slot), store.claim(slot));
+        assert_eq!(store.release(one), 2);
+        assert_eq!(store.release(two), 1);
+        let last = store.claim(slot);
+        store.remove(slot);
+        assert_eq!(store.find(last), None);
+        // The slot is used again, by another record.
+        store.push(&record(1, 30), 30);
+        assert_eq!(store.find(last), None);
+        assert_eq!(store.release(last), 0);
     }
 }
