@@ -119,12 +119,14 @@ INLINE int flight_add(u64 key, struct flight *f)
 	return 0;
 }
 
-INLINE void flight_del(u64 key)
+/* Whether it was there: of two CPUs that end a command only one is told so. */
+INLINE bool flight_del(u64 key)
 {
 	if (bpf_map_delete_elem(&inflight, &key))
-		return;
+		return 0;
 	__sync_fetch_and_add(&hot[hot_index(key)], -1);
 	__sync_fetch_and_add(&hot_all, -1);
+	return 1;
 }
 
 /* First and last time of a point. */
@@ -252,7 +254,10 @@ INLINE struct queue *queue_get(u64 key)
 	return q;
 }
 
-/* Bytes up to nxt are there. */
+/*
+ * Bytes up to nxt are there. The first entry of a connection has no time: what
+ * came with it and what came before cannot be told apart.
+ */
 INLINE void arrived(struct queue *q, u32 nxt, u64 now)
 {
 	u32 head = q->head;
@@ -261,7 +266,7 @@ INLINE void arrived(struct queue *q, u32 nxt, u64 now)
 	/* data_ready is also called when nothing new came */
 	if (head && q->ring[(head - 1) & (RING - 1)].nxt == (1ull << 32 | nxt))
 		return;
-	a->ns = now;
+	a->ns = head ? now : 0;
 	a->nxt = 1ull << 32 | nxt; /* never 0 */
 	q->head = head + 1;
 }
@@ -339,6 +344,14 @@ INLINE void queue_set_sock(struct queue *q, struct sock *sk)
 	q->ports = ports;
 	q->announced = 0;
 	q->conn = id_of((u64)sk, ports);
+	/* nothing of the old one's bytes */
+	q->head = 0;
+	q->pdu_ns = 0;
+	q->run_ns = 0;
+	q->skb_ns = 0;
+	for (u32 i = 0; i < RING; i++)
+		q->ring[i].nxt = 0;
+	arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), 0);
 }
 
 /* A namespace, by the address of what stands for it in the kernel. */
@@ -486,7 +499,7 @@ struct user_pt_regs {
 	{ \
 		u64 ctx[nargs + 1] = {}; \
 		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
-		on_send_exit((void *)ctx[0], (s32)ctx[nargs]); \
+		on_##name##_x((void *)ctx[0], (s32)ctx[nargs]); \
 		return 0; \
 	}
 

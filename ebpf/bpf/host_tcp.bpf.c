@@ -45,7 +45,10 @@ struct nvme_tcp_queue;
 
 /* the same since 5.0; relocation wants a field of an enum type to be of that enum here too */
 enum nvme_tcp_send_state {
-	SEND_DATA = 2,
+	SEND_CMD_PDU,
+	SEND_H2C_PDU,
+	SEND_DATA,
+	SEND_DDGST,
 };
 
 struct nvme_tcp_request {
@@ -62,7 +65,12 @@ struct nvme_tcp_queue {
 	void *pdu;
 	int pdu_offset;
 	struct nvme_tcp_request *request;
+	struct nvme_tcp_ctrl *ctrl;
 	bool tls_enabled; /* since 6.7 */
+} CORE;
+
+struct nvme_tcp_ctrl {
+	struct nvme_tcp_queue *queues;
 } CORE;
 
 /* blk_mq_rq_to_pdu() and blk_mq_rq_from_pdu(): the driver's part follows the request */
@@ -77,31 +85,58 @@ INLINE struct request *from_tcp(struct nvme_tcp_request *req)
 }
 
 /*
- * When the block layer made a request. block_io_start says it exactly; the
- * request's own start_time_ns may be older, since from 6.9 on the block layer
- * keeps the clock of the first request of a batch (blk_time_get_ns).
+ * When a bio entered the block layer: before it is split, waits for a free
+ * request, or is held back in a plug. Kept by the bio's address, for all of the
+ * machine. request.start_time_ns would be later, and of a batch that is
+ * allocated or timed at once (blk_mq_get_new_requests in 6.1, blk_time_get_ns
+ * from 6.9 on) that of its first.
  */
 #define STARTED 8192
 struct {
-	u64 rq;
+	u64 bio;
 	u64 ns;
 } started[STARTED];
 
-INLINE u32 started_index(u64 rq)
+INLINE u32 started_index(u64 bio)
 {
-	u32 k = low_half(rq);
-
-	return (k >> 6 ^ k >> 18) & (STARTED - 1);
+	return low_half(bio >> 6 ^ bio >> 18) & (STARTED - 1);
 }
 
-INLINE void on_h_io_start(struct request *rq)
+INLINE void on_h_bio_queue(struct bio *bio)
 {
-	u32 i = started_index((u64)rq);
+	u32 i = started_index((u64)bio);
 
+	/* a reader between the two stores finds no bio */
+	started[i].bio = 0;
 	started[i].ns = bpf_ktime_get_ns();
-	started[i].rq = (u64)rq;
+	started[i].bio = (u64)bio;
 }
-TRACEPOINT1(h_io_start)
+TRACEPOINT1(h_bio_queue)
+
+INLINE u64 started_at(u64 bio)
+{
+	u32 i = started_index(bio);
+	u64 ns = started[i].ns;
+
+	return started[i].bio == bio ? ns : 0;
+}
+
+/* Of a bio that was split the front part is a new one, and names the old (bio_chain). */
+INLINE u64 block_start_of(struct request *rq, struct bio *bio, u64 now)
+{
+	u64 ns = 0;
+
+	if (bio) {
+		ns = started_at((u64)bio);
+		if (!ns)
+			ns = started_at((u64)READ(bio, bi_private));
+	}
+	if (!ns) {
+		ns = READ(rq, start_time_ns);
+		stat_add(NTP_S_MISS_START);
+	}
+	return ns <= now ? ns : 0;
+}
 
 INLINE void device_name(struct device *d, struct request *rq, struct request_queue *rqq, u32 nsid, u64 now)
 {
@@ -161,12 +196,13 @@ INLINE void device_new(u64 key, struct request *rq, struct request_queue *rqq)
 	bpf_map_update_elem(&devices, &key, &d, BPF_ANY);
 }
 
-INLINE void connection_name(struct queue *q, struct request *rq, bool admin, u64 now)
+INLINE void connection_name(struct queue *q, struct request *rq, struct nvme_tcp_queue *tq, u64 now)
 {
 	struct nvme_ctrl *ctrl = READ(&to_tcp(rq)->req, ctrl);
 	struct nvmf_ctrl_options *opts = READ(ctrl, opts);
 	struct nvmf_host *host = READ(opts, host);
 	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
+	struct nvme_tcp_ctrl *tctrl = READ(tq, ctrl);
 	struct ntp_name *n = name_reserve();
 
 	if (!n) {
@@ -175,7 +211,8 @@ INLINE void connection_name(struct queue *q, struct request *rq, bool admin, u64
 	}
 	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
 	name_addresses(n, (struct sock *)q->sk);
-	n->qid = admin ? 0 : READ(hctx, queue_num) + 1;
+	/* the first queue is the admin queue; fabrics commands go over all */
+	n->qid = READ(tctrl, queues) == tq ? 0 : READ(hctx, queue_num) + 1;
 	n->instance = READ(ctrl, instance);
 	n->cntlid = READ(ctrl, cntlid);
 	bpf_probe_read_kernel_str(n->hostnqn, sizeof(n->hostnqn), ADDR(host, nqn));
@@ -248,7 +285,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 		queue_set_sock(q, READ(sock, sk));
 		f.r.conn = q->conn;
 		if (!q->announced)
-			connection_name(q, rq, admin, now);
+			connection_name(q, rq, tq, now);
 	}
 	f.r.dev = d->id;
 	if (!d->announced && d->id)
@@ -261,12 +298,9 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	f.passthrough = op == REQ_OP_DRV_IN || op == REQ_OP_DRV_OUT;
 	if (!f.passthrough) {
 		struct bio *bio = READ(rq, bio);
-		u32 i = started_index(key);
 
 		f.merged = bio && READ(bio, bi_next);
-		if (!block_start)
-			block_start = started[i].rq == key ? started[i].ns : READ(rq, start_time_ns);
-		f.r.at[NTP_H_BLOCK_START] = block_start;
+		f.r.at[NTP_H_BLOCK_START] = block_start ? block_start : block_start_of(rq, bio, now);
 	}
 	f.retried = retried || READ(&to_tcp(rq)->req, retries);
 	f.r.at[NTP_H_DRIVER_START] = now;
@@ -323,7 +357,7 @@ ENTRY1(h_sendmsg, sock_sendmsg)
  * The call returned. The response may have been here before, and the request
  * may even have begun another command: that one has no SEND_LAST yet.
  */
-INLINE void on_send_exit(struct socket *sock, s32 ret)
+INLINE void on_h_sendpage_x(struct socket *sock, s32 ret)
 {
 	struct nvme_tcp_request *req;
 	struct flight *f;
@@ -340,6 +374,7 @@ INLINE void on_send_exit(struct socket *sock, s32 ret)
 		f->r.at[NTP_H_DATA_SEND_END] = bpf_ktime_get_ns();
 	}
 }
+#define on_h_sendmsg_x on_h_sendpage_x
 EXIT(h_sendpage, kernel_sendpage, 5)
 EXIT(h_sendmsg, sock_sendmsg, 2)
 
@@ -507,7 +542,12 @@ INLINE void on_h_complete_rq(struct request *rq)
 	f->r.at[NTP_H_COMPLETE_RQ] = bpf_ktime_get_ns();
 	f->r.status = READ(&to_tcp(rq)->req, status);
 	f->r.retries = READ(&to_tcp(rq)->req, retries);
-	f->cancelled = READ(&to_tcp(rq)->req, flags) & 1;
+	/*
+	 * Ended without an answer: cancelled, or failed by the driver itself
+	 * with a path status (SCT 3), as a timeout or a dead socket does.
+	 */
+	f->cancelled = READ(&to_tcp(rq)->req, flags) & 1 ||
+		       (!f->r.at[NTP_H_RESP_READ] && (f->r.status >> 8 & 7) == 3);
 }
 TRACEPOINT1(h_complete_rq)
 

@@ -144,6 +144,8 @@ enum ntp_stat {
 	NTP_S_MISS_NAME,        /* name not sent, ring buffer full */
 	NTP_S_MISS_COUNT,       /* command not counted in its group, table full */
 	NTP_S_LOST_CLOSED,      /* lost: the connection closed before the response was sent */
+	NTP_S_MISS_START,       /* bio not seen entering the block layer: the request's own time was taken */
+	NTP_S_MISS_MERGED,      /* more bios merged into one request than are looked at */
 	NTP_STATS,
 };
 

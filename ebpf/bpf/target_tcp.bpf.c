@@ -109,8 +109,10 @@ INLINE void on_t_data_ready(struct sock *sk)
 	if (!queue)
 		return;
 	q = queue_get(queue);
-	if (q)
-		arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
+	if (!q)
+		return;
+	queue_set_sock(q, sk);
+	arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
 }
 ENTRY1(t_data_ready, nvmet_tcp_data_ready)
 
@@ -284,7 +286,8 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 		sock = READ(tq, sock);
 		queue_set_sock(q, READ(sock, sk));
 		f.r.conn = q->conn;
-		if (!q->announced)
+		/* Connect comes before there is a controller: named by the next */
+		if (!q->announced && READ(sq, ctrl))
 			connection_name(q, sq, now);
 		read_at(q, now, &f.r.at[NTP_T_ARRIVED], &f.r.at[NTP_T_PDU_READ]);
 	}
@@ -339,20 +342,22 @@ INLINE void on_t_execute(struct nvmet_req *req)
 ENTRY1(t_execute, nvmet_bdev_execute_rw)
 
 /*
- * The bio of a sampled command is told by bi_private. A bio too large for the
- * drive is split: the front part's bi_private is then the original bio.
+ * The bio of a sampled command is told by bi_private. Of a bio too large for
+ * the drive the front part is split off, and nvmet_bdev_execute_rw() chains
+ * what does not fit into one: their bi_private is another bio, which leads on.
  */
+#define CHAIN 4
 INLINE struct flight *flight_of_bio(struct bio *bio)
 {
-	void *priv = READ(bio, bi_private);
-	struct flight *f;
+	for (u32 i = 0; bio && i < CHAIN; i++) {
+		struct flight *f;
 
-	if (!priv)
-		return NULL;
-	f = flight_of((u64)priv);
-	if (f)
-		return f;
-	return flight_of((u64)READ((struct bio *)priv, bi_private));
+		bio = READ(bio, bi_private);
+		f = flight_of((u64)bio);
+		if (f)
+			return f;
+	}
+	return NULL;
 }
 
 INLINE void on_t_bio_queue(struct bio *bio)
@@ -362,7 +367,7 @@ INLINE void on_t_bio_queue(struct bio *bio)
 	if (!hot_all)
 		return;
 	f = flight_of((u64)READ(bio, bi_private));
-	if (f && f->r.at[NTP_T_EXECUTE])
+	if (f)
 		first(f, NTP_T_BIO_SUBMIT, bpf_ktime_get_ns());
 }
 TRACEPOINT1(t_bio_queue)
@@ -386,6 +391,8 @@ INLINE void on_t_rq_issue(struct request *rq)
 			first(f, NTP_T_DRIVE_ISSUE, now);
 		bio = READ(bio, bi_next);
 	}
+	if (bio)
+		stat_add(NTP_S_MISS_MERGED);
 }
 TRACEPOINT1(t_rq_issue)
 
@@ -501,7 +508,7 @@ ENTRY1(t_sendpage, kernel_sendpage)
 ENTRY1(t_sendmsg, sock_sendmsg)
 
 /* The call returned; the driver has not yet seen what it returned. */
-INLINE void on_send_exit(struct socket *sock, s32 ret)
+INLINE void on_t_sendpage_x(struct socket *sock, s32 ret)
 {
 	struct nvmet_tcp_cmd *cmd;
 	struct nvmet_tcp_queue *queue;
@@ -530,6 +537,7 @@ INLINE void on_send_exit(struct socket *sock, s32 ret)
 	if (all)
 		emit(key_of(cmd), f);
 }
+#define on_t_sendmsg_x on_t_sendpage_x
 EXIT(t_sendpage, kernel_sendpage, 5)
 EXIT(t_sendmsg, sock_sendmsg, 2)
 
@@ -554,10 +562,8 @@ INLINE void on_t_release(void *work)
 	for (u32 i = 0; i < QUEUE_CMDS && i < n; i++) {
 		u64 key = key_of((void *)(cmds + i * SIZEOF(struct nvmet_tcp_cmd)));
 
-		if (!flight_of(key))
-			continue;
-		stat_add(NTP_S_LOST_CLOSED);
-		flight_del(key);
+		if (flight_of(key) && flight_del(key))
+			stat_add(NTP_S_LOST_CLOSED);
 	}
 }
 ENTRY1(t_release, nvmet_tcp_release_queue_work)

@@ -290,12 +290,11 @@ pub const HOST_TCP: &[Hook] = &[
         ..ROW
     },
     Hook {
-        handler: "h_io_start",
+        handler: "h_bio_queue",
         kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_io_start")],
+        sites: &[site("vmlinux", "block_bio_queue")],
         gives: &[h::BLOCK_START],
-        // Exact where the tracepoint is missing: the block layer's cached
-        // clock (6.9) came later than the tracepoint (6.5).
+        // Later than the bio, and of a batch that of its first request.
         fallback: Some("request.start_time_ns"),
         ..ROW
     },

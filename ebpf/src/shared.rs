@@ -142,6 +142,8 @@ pub const STATS: &[StatKind] = &[
     StatKind::Miss("name_not_sent"),
     StatKind::Miss("count_table_full"),
     StatKind::Lost("connection_closed"),
+    StatKind::Miss("start_of_request"),
+    StatKind::Miss("merged_bios"),
 ];
 
 #[cfg(test)]

@@ -102,14 +102,17 @@ fn the_target_does_not_hook_sock_no_sendpage() {
 }
 
 #[test]
-fn without_block_io_start_the_request_has_the_time() {
-    let p = plan(Role::Host, &facts("6.1", Role::Host));
-    assert!(!hook(&p, "h_io_start", Kind::Tracepoint).present());
+fn without_block_bio_queue_the_request_has_the_time() {
+    let mut f = facts("6.1", Role::Host);
+    assert!(hook(&plan(Role::Host, &f), "h_bio_queue", Kind::Tracepoint).present());
+    f.tracepoints.remove("block_bio_queue");
+    let p = plan(Role::Host, &f);
+    assert!(!hook(&p, "h_bio_queue", Kind::Tracepoint).present());
     assert!(!p.missing.contains_key("block_start"));
     let state = p
         .states()
         .into_iter()
-        .find(|s| s.program == "h_io_start")
+        .find(|s| s.program == "h_bio_queue")
         .unwrap();
     assert_eq!(state.how, "absent");
     assert_eq!(

@@ -5,6 +5,7 @@
 //! is computed per record here but the progress lines ([`progress`]).
 
 mod header;
+mod limits;
 mod options;
 mod output;
 mod progress;
@@ -14,10 +15,11 @@ mod source;
 pub use options::Options;
 
 use anyhow::{Result, bail};
+use limits::Limits;
 use ntp_ebpf::{Machine, Plan, Session, hooks};
 use ntp_record::tool::{Status, warn};
 use output::Output;
-use recording::{End, Limits};
+use recording::End;
 use source::{Kernel, Source};
 
 /// Name of the tool in its messages.

@@ -1,12 +1,11 @@
 //! The recording itself: from the ring buffer to the output, until it ends.
 
+use crate::limits::Limits;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::source::Source;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::time::{ClockId, clock_gettime};
 use ntp_ebpf::Stats;
 use ntp_ebpf::shared::Name;
@@ -20,39 +19,15 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 4096;
 /// Longest time a record waits in the ring buffer.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long records are let gather while they come.
+const GATHER: Duration = Duration::from_millis(10);
+/// Batches moved before anything else is looked at: with a slow output the ring
+/// buffer may never be found empty.
+const BATCHES: usize = 8;
 /// Everything older than this has left, also for a reader of the output.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How long commands in flight may take to end after the last one began.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// When a recording ends.
-pub(crate) struct Limits {
-    signals: SignalFd,
-    duration: Option<Duration>,
-    interval: Duration,
-}
-
-impl Limits {
-    /// From here on SIGINT, SIGTERM and SIGHUP end the recording, not the process.
-    pub(crate) fn new(duration: Option<Duration>, interval: Duration) -> Result<Self> {
-        let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            set.add(signal);
-        }
-        set.thread_block().context("signals")?;
-        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        let signals = SignalFd::with_flags(&set, flags).context("signals")?;
-        Ok(Self {
-            signals,
-            duration,
-            interval,
-        })
-    }
-
-    fn signalled(&self) -> bool {
-        matches!(self.signals.read_signal(), Ok(Some(_)))
-    }
-}
 
 /// How a recording ended.
 pub(crate) struct End {
@@ -84,10 +59,11 @@ pub(crate) fn run(
     let mut failed = write(output, |w| w.header(header));
     let mut flushed = begin;
     let mut reported = begin;
+    let mut moved = 0;
     while failed.is_none() {
-        wait(source, limits)?;
-        let stop = limits.signalled() || limits.duration.is_some_and(|d| begin.elapsed() >= d);
-        failed = mover.all(source, output);
+        wait(source, limits, moved > 0)?;
+        let stop = limits.reached(begin);
+        (moved, failed) = mover.some(source, output);
         if failed.is_none() && flushed.elapsed() >= FLUSH {
             flushed = Instant::now();
             let counts = Counts {
@@ -103,8 +79,10 @@ pub(crate) fn run(
         mover
             .progress
             .quiet(begin.elapsed(), || Ok(source.stats()?.seen))?;
-        if !limits.interval.is_zero() && reported.elapsed() >= limits.interval {
-            reported += limits.interval;
+        if let Some(interval) = limits.interval()
+            && reported.elapsed() >= interval
+        {
+            reported += interval;
             mover.progress.interval(now_ns()?, &source.stats()?);
         }
         if stop {
@@ -112,17 +90,19 @@ pub(crate) fn run(
         }
     }
 
+    // Nothing that begins after this is recorded or counted.
+    let end_ns = now_ns()?;
     source.stop();
     let drain = Instant::now();
     while failed.is_none() && source.in_flight() > 0 && drain.elapsed() < DRAIN {
         std::thread::sleep(Duration::from_millis(10));
-        failed = mover.all(source, output);
+        (_, failed) = mover.some(source, output);
     }
-    let end_ns = now_ns()?;
-    let unfinished = source.in_flight();
     source.close();
-    if failed.is_none() {
-        failed = mover.all(source, output);
+    let unfinished = source.in_flight();
+    let mut left = 1;
+    while failed.is_none() && left > 0 {
+        (left, failed) = mover.some(source, output);
     }
     let stats = source.stats()?;
     // Of what an output that failed had taken, only what was flushed is sure.
@@ -156,11 +136,16 @@ fn totals(stats: &Stats, written: u64, unfinished: u64, end_ns: u64) -> Totals {
     }
 }
 
-/// Sleeps until records may wait or a signal came.
-fn wait(source: &dyn Source, limits: &Limits) -> Result<()> {
-    let mut fds = vec![PollFd::new(limits.signals.as_fd(), PollFlags::POLLIN)];
-    fds.extend(source.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-    let timeout = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
+/// Sleeps until records may wait or a signal came. The ring buffer is readable
+/// whenever it holds anything: while records come, it is let fill for a moment,
+/// so that they are moved by many.
+fn wait(source: &dyn Source, limits: &Limits, busy: bool) -> Result<()> {
+    let mut fds = vec![PollFd::new(limits.woken().as_fd(), PollFlags::POLLIN)];
+    if !busy {
+        fds.extend(source.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+    }
+    let longest = if busy { GATHER } else { LOOK };
+    let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::ZERO);
     match poll(&mut fds, timeout) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(error) => Err(error).context("poll"),
@@ -199,43 +184,50 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Moves all that waits now.
-    fn all(&mut self, source: &mut dyn Source, output: &mut Output) -> Option<anyhow::Error> {
-        loop {
-            self.batch.clear();
-            let n = source.records(&mut self.batch, BATCH);
-            // A command's name is sent when it begins: after this, those of all
-            // records of the batch are known.
-            source.names(&mut self.names);
-            for name in self.names.drain(..) {
-                let failed = match &name {
-                    Name::Connection(c) if self.known.insert((1, c.id)) => {
-                        self.progress.apply(&Item::Connection(c.clone()));
-                        write(output, |w| w.connection(c))
-                    }
-                    Name::Device(d) if self.known.insert((2, d.id)) => {
-                        self.progress.apply(&Item::Device(d.clone()));
-                        write(output, |w| w.device(d))
-                    }
-                    _ => None,
-                };
-                if failed.is_some() {
-                    return failed;
-                }
+    /// Moves what waits now, [`BATCHES`] at most; returns how many records.
+    fn some(
+        &mut self,
+        source: &mut dyn Source,
+        output: &mut Output,
+    ) -> (usize, Option<anyhow::Error>) {
+        let mut moved = 0;
+        for _ in 0..BATCHES {
+            match self.batch(source, output) {
+                Ok(n) => moved += n,
+                Err(failed) => return (moved, Some(failed)),
             }
-            if n == 0 {
-                return None;
-            }
-            let failed = write(output, |w| w.records(&self.batch));
-            if failed.is_some() {
-                return failed;
-            }
-            self.written += n as u64;
-            self.progress.records(&self.batch);
-            if n < BATCH {
-                return None;
+            if self.batch.len() < BATCH {
+                break;
             }
         }
+        (moved, None)
+    }
+
+    fn batch(&mut self, source: &mut dyn Source, output: &mut Output) -> Result<usize> {
+        self.batch.clear();
+        let n = source.records(&mut self.batch, BATCH);
+        // A command's name is sent when it begins: after this, those of all
+        // records of the batch are known.
+        source.names(&mut self.names);
+        for name in self.names.drain(..) {
+            match &name {
+                Name::Connection(c) if self.known.insert((1, c.id)) => {
+                    self.progress.apply(&Item::Connection(c.clone()));
+                    output.writer().connection(c)?;
+                }
+                Name::Device(d) if self.known.insert((2, d.id)) => {
+                    self.progress.apply(&Item::Device(d.clone()));
+                    output.writer().device(d)?;
+                }
+                _ => {}
+            }
+        }
+        if n > 0 {
+            output.writer().records(&self.batch)?;
+            self.written += n as u64;
+            self.progress.records(&self.batch);
+        }
+        Ok(n)
     }
 }
 

@@ -16,6 +16,9 @@ struct Fake {
     stats: Stats,
     in_flight: u64,
     stopped: bool,
+    /// A command that ends while the programs are detached.
+    late: Option<Record>,
+    endless: bool,
 }
 
 impl Fake {
@@ -61,6 +64,8 @@ impl Fake {
             },
             in_flight: 2,
             stopped: false,
+            late: None,
+            endless: false,
         }
     }
 }
@@ -70,6 +75,12 @@ impl Source for Fake {
         None
     }
     fn records(&mut self, out: &mut Vec<Record>, max: usize) -> usize {
+        if self.endless && !self.stopped {
+            self.stats.emitted += max as u64;
+            self.stats.sampled += max as u64;
+            out.extend(std::iter::repeat_n(Record::default(), max));
+            return max;
+        }
         let n = max.min(self.waiting.len());
         out.extend(self.waiting.drain(..n));
         n
@@ -95,7 +106,13 @@ impl Source for Fake {
     fn stop(&mut self) {
         self.stopped = true;
     }
-    fn close(&mut self) {}
+    fn close(&mut self) {
+        if let Some(late) = self.late.take() {
+            self.waiting.push(late);
+            self.in_flight -= 1;
+            self.stats.emitted += 1;
+        }
+    }
 }
 
 fn header() -> Header {
@@ -174,4 +191,33 @@ fn a_full_disk_ends_the_recording_with_its_name_and_counts_what_was_not_written(
     let t = &end.totals;
     assert_eq!(t.written, 0);
     assert_eq!(t.lost["not_written"], 10_000);
+}
+
+#[test]
+fn a_command_that_ends_at_the_last_moment_is_in_the_books_once() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mut source = Fake::new(100);
+    source.late = Some(source.waiting[0]);
+    let end = record(
+        &mut source,
+        &dir.path().join("r").display().to_string(),
+        &[],
+    );
+    let t = &end.totals;
+    assert_eq!((t.written, t.unfinished), (101, 1));
+    let lost: u64 = t.lost.values().sum();
+    assert_eq!(t.sampled, t.written + lost + t.unfinished);
+}
+
+#[test]
+fn records_that_never_stop_coming_do_not_keep_it_from_ending() {
+    let dir = tempfile::tempdir().expect("folder");
+    let mut source = Fake::new(0);
+    source.endless = true;
+    let end = record(
+        &mut source,
+        &dir.path().join("r").display().to_string(),
+        &[],
+    );
+    assert!(end.totals.written > 0);
 }

@@ -319,6 +319,6 @@ mod tests {
         assert_eq!(used["how"], "fentry");
         assert_eq!(used["required"], true);
         let facts: Facts = serde_json::from_value(v["facts"].clone()).unwrap();
-        assert!(facts.tracepoints.contains("block_io_start"));
+        assert!(facts.tracepoints.contains("block_bio_queue"));
     }
 }

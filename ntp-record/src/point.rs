@@ -37,7 +37,7 @@ macro_rules! points {
 pub mod host {
     use super::{Point, Role};
     points! { Role::Host, ALL:
-        BLOCK_START = 0, "block_start", "the block layer made the request";
+        BLOCK_START = 0, "block_start", "the bio entered the block layer";
         DRIVER_START = 1, "driver_start", "the driver set up the command (nvme_setup_cmd)";
         SEND_BEGIN = 2, "send_begin", "the first send call for the command capsule began";
         SEND_LAST = 3, "send_last", "the last send call for the capsule and its in-capsule data began";

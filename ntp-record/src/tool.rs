@@ -159,6 +159,10 @@ impl OutFile {
         if target.is_dir() {
             bail!("{path}: is a directory: name a file in it");
         }
+        if commit == Commit::InPlace && fs::symlink_metadata(target).is_ok_and(|m| m.is_file()) {
+            // Not truncated: somebody may be reading the old one through a map.
+            fs::remove_file(target).with_context(|| path.to_owned())?;
+        }
         let open = rename.as_ref().map_or(target, |(temporary, _)| temporary);
         let file = File::create(open).with_context(|| path.to_owned())?;
         Ok(OutFile {
