@@ -84,6 +84,7 @@ impl Name {
                 hostnqn: text(&raw.hostnqn),
                 subnqn: text(&raw.subnqn),
                 since_ns: raw.since_ns,
+                source: None,
             })),
             2 => Some(Name::Device(Device {
                 id: raw.id,

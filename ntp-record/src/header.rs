@@ -133,6 +133,12 @@ pub struct Connection {
     /// Monotonic time of the first command seen on it, ns.
     #[serde(default, with = "crate::num::big")]
     pub since_ns: u64,
+    /// In a joined stream the recording it comes from, or one of the same boot:
+    /// index into [`JoinHeader::hosts`](crate::JoinHeader::hosts) of a host's
+    /// connection, into [`JoinHeader::targets`](crate::JoinHeader::targets) of a
+    /// target's. `None` in other streams, and when the header does not hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<u32>,
 }
 
 /// A namespace as one machine knows it.

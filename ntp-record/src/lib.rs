@@ -18,6 +18,7 @@
 
 mod binary;
 mod bytes;
+pub mod cause;
 mod compress;
 pub mod error;
 mod flag_names;

@@ -104,6 +104,8 @@ struct RecordOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<Ends<'a>>,
     conn: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<u32>,
     dev: u32,
     cid: u16,
     nsid: u32,
@@ -146,6 +148,7 @@ impl<'a> RecordOut<'a> {
             at: _,
         } = record;
         let device = segment.device(dev);
+        let connection = segment.connection(conn);
         let zero = (0..POINTS as u8).find_map(|index| record.time_at(index));
         RecordOut {
             origin,
@@ -155,8 +158,9 @@ impl<'a> RecordOut<'a> {
             path: device
                 .map(|device| device.path.as_str())
                 .filter(|path| !path.is_empty()),
-            connection: segment.connection(conn).map(Ends),
+            connection: connection.map(Ends),
             conn,
+            source: connection.and_then(|connection| connection.source),
             dev,
             cid,
             nsid,
@@ -383,6 +387,7 @@ pub(crate) struct LineIn<'a> {
     origin_ns: Option<Big<u64>>,
     #[serde(default)]
     conn: u32,
+    pub(crate) source: Option<u32>,
     #[serde(default)]
     dev: u32,
     #[serde(default)]

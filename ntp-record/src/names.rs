@@ -45,7 +45,11 @@ impl Names {
                     ..Connection::default()
                 };
                 let connection = parse_ends(&line.connection).unwrap_or_else(whole);
-                items.push_back(Item::Connection(Connection { id, ..connection }));
+                items.push_back(Item::Connection(Connection {
+                    id,
+                    source: line.source,
+                    ..connection
+                }));
             }
         }
         if !line.device.is_empty() {

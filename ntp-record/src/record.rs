@@ -114,7 +114,8 @@ pub enum Flags {
     SuccessFlag = 1 << 4,
     /// The host's timeout handler ran for it.
     TimedOut = 1 << 5,
-    /// Set up again after a failed attempt; the points are the last attempt's.
+    /// Set up again after a failed attempt; the points are the last attempt's,
+    /// but for `block_start`, which is the first's.
     Retried = 1 << 6,
     /// Part of a fused pair.
     Fused = 1 << 7,

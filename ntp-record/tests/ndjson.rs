@@ -246,6 +246,18 @@ fn joined_lines_stand_alone() {
         )
         .collect();
     assert_eq!(sides, [(Role::Host, 100, "h"), (Role::Target, 100, "t")]);
+    // A connection keeps the recording it is of.
+    let sources: Vec<(u32, Option<u32>)> = read
+        .iter()
+        .filter_map(|item| match item {
+            Own::Connection(x) => Some((x.id, x.source)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sources.len(), 3);
+    for (id, source) in sources {
+        assert_eq!(source, Some(id % 2));
+    }
 }
 
 #[test]

@@ -154,6 +154,7 @@ pub fn connection(id: u32) -> Connection {
         hostnqn: "nqn.2014-08.org:host \"a\"".into(),
         subnqn: "nqn.2014-08.org:sub".into(),
         since_ns: u64::MAX - 1,
+        source: None,
     }
 }
 
@@ -259,7 +260,13 @@ pub fn join(count: usize) -> Vec<Own> {
         hosts,
         targets,
     })];
-    all.extend(names());
+    all.extend(names().into_iter().map(|name| match name {
+        Own::Connection(connection) => Own::Connection(Connection {
+            source: Some(connection.id % 2),
+            ..connection
+        }),
+        other => other,
+    }));
     all.extend((0..count).map(|index| {
         Own::Joined(Box::new(Joined {
             host: record(&mut random),
