@@ -7,6 +7,7 @@ use anyhow::Result;
 use ntp_ebpf::Stats;
 use ntp_fmt::model::Model;
 use ntp_fmt::{content, live, text};
+use ntp_record::cause::{Book, list};
 use ntp_record::tool::warn;
 use ntp_record::{Header, Item, Record, Totals};
 use ntp_stages::Engine;
@@ -125,18 +126,12 @@ impl Progress {
         }
         let lost: u64 = totals.lost.values().sum();
         if lost > 0 {
-            let causes: Vec<String> = totals
-                .lost
-                .iter()
-                .filter(|(_, n)| **n > 0)
-                .map(|(cause, n)| format!("{n} {cause}"))
-                .collect();
             warn(
                 TOOL,
                 format_args!(
                     "{lost} of {} sampled commands lost: {}",
                     totals.sampled,
-                    causes.join(", ")
+                    list(Book::Lost, &totals.lost)
                 ),
             );
         }
@@ -182,5 +177,20 @@ mod tests {
         assert_eq!(better_sampling(&totals(500, 500), 1), None);
         assert_eq!(better_sampling(&totals(1_000_000, 10_000), 100), None);
         assert_eq!(better_sampling(&totals(0, 0), 100), None);
+    }
+
+    #[test]
+    fn every_cause_of_the_recorder_has_words() {
+        use ntp_ebpf::shared::{STATS, StatKind};
+        use ntp_record::cause::CAUSES;
+        let known = |book, code| CAUSES.iter().any(|(b, c, _)| *b == book && *c == code);
+        assert!(known(Book::Lost, "not_written"));
+        for kind in STATS {
+            match *kind {
+                StatKind::Lost(code) => assert!(known(Book::Lost, code), "{code}"),
+                StatKind::Miss(code) => assert!(known(Book::Miss, code), "{code}"),
+                StatKind::Seen | StatKind::Sampled | StatKind::Emitted => {}
+            }
+        }
     }
 }

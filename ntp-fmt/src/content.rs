@@ -5,10 +5,10 @@ use crate::model::{GroupReport, Model};
 use crate::units::{
     NOT_MEASURED, bytes_per_s, duration, label, percent, percent_of, si, two, us, us_of,
 };
+use ntp_record::cause::{Book, list};
 use ntp_record::row::{
     Clock, Component, Distribution, Group, Kind, Machine, RateIs, Report, Stage, Totals, View,
 };
-use std::collections::BTreeMap;
 
 /// Characters of a bar for the whole latency.
 const BAR: f64 = 24.0;
@@ -350,15 +350,6 @@ fn clock(doc: &mut Document, clock: &Clock) {
     doc.text(Style::Plain, 0, text);
 }
 
-fn causes(causes: &BTreeMap<String, u64>) -> String {
-    let some: Vec<String> = causes
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(cause, n)| format!("{n} {}", cause.replace('_', " ")))
-        .collect();
-    some.join(", ")
-}
-
 fn books(doc: &mut Document, totals: &Totals) {
     if totals.in_order_of > 0 {
         doc.text(
@@ -390,7 +381,7 @@ fn books(doc: &mut Document, totals: &Totals) {
     }
     doc.text(Style::Plain, 0, line);
     for (side, left) in [("host", &totals.host_left), ("target", &totals.target_left)] {
-        let causes = causes(left);
+        let causes = list(Book::Left, left);
         if !causes.is_empty() {
             doc.text(Style::Plain, 0, format!("not matched, {side}: {causes}"));
         }
@@ -402,7 +393,7 @@ fn books(doc: &mut Document, totals: &Totals) {
             format!("in flight when recording ended: {}", totals.unfinished),
         );
     }
-    let misses = causes(&totals.misses);
+    let misses = list(Book::Miss, &totals.misses);
     if !misses.is_empty() {
         doc.text(Style::Plain, 0, format!("points not taken: {misses}"));
     }

@@ -2,6 +2,7 @@
 //! and the one wording that all tools say.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Which books a cause is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,16 @@ pub const CAUSES: &[(Book, &str, &str)] = &[
         "count_table_full",
         "not counted, of too many kinds",
     ),
+    (
+        Book::Miss,
+        "start_of_request",
+        "whose bio was not seen entering the block layer: begun with the request",
+    ),
+    (
+        Book::Miss,
+        "merged_bios",
+        "merged of more bios than were looked at",
+    ),
 ];
 
 /// A cause in words; one that is not known here is its code with spaces.
@@ -129,11 +140,17 @@ pub fn words(book: Book, code: &str) -> Cow<'static, str> {
         )
 }
 
-/// `3 with their end not seen; 1 ...` of what is not 0; empty when all is.
-pub fn list<'a>(book: Book, counts: impl IntoIterator<Item = (&'a str, u64)>) -> String {
-    let some: Vec<String> = counts
+/// `3 with their end not seen; 1 ...` of what is not 0, in the order of
+/// [`CAUSES`]; empty when all is.
+pub fn list(book: Book, counts: &BTreeMap<String, u64>) -> String {
+    let place = |code: &str| {
+        let is = |(of, known, _): &(Book, &str, &str)| *of == book && *known == code;
+        CAUSES.iter().position(is).unwrap_or(CAUSES.len())
+    };
+    let mut some: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    some.sort_by_key(|(code, _)| place(code));
+    let some: Vec<String> = some
         .into_iter()
-        .filter(|(_, count)| *count > 0)
         .map(|(code, count)| format!("{count} {}", words(book, code)))
         .collect();
     some.join("; ")
@@ -153,12 +170,16 @@ mod tests {
         assert_eq!(words(Book::Miss, "queue_rq_skipped"), "queue rq skipped");
         // `cancelled` is no cause of a loss while recording.
         assert_eq!(words(Book::Lost, "cancelled"), "cancelled");
+        let counts = [
+            ("a_new_one", 1),
+            ("end_not_seen", 3),
+            ("retried", 0),
+            ("ring_full", 4),
+        ];
+        let counts = counts.map(|(code, n)| (code.to_owned(), n)).into();
         assert_eq!(
-            list(
-                Book::Lost,
-                [("retried", 0), ("end_not_seen", 3), ("odd_one", 1)]
-            ),
-            "3 with their end not seen; 1 odd one"
+            list(Book::Lost, &counts),
+            "4 with the buffer from the kernel full; 3 with their end not seen; 1 a new one"
         );
     }
 }

@@ -136,7 +136,8 @@ pub struct Connection {
     /// In a joined stream the recording it comes from, or one of the same boot:
     /// index into [`JoinHeader::hosts`](crate::JoinHeader::hosts) of a host's
     /// connection, into [`JoinHeader::targets`](crate::JoinHeader::targets) of a
-    /// target's. `None` in other streams, and when the header does not hold it.
+    /// target's; beyond the end when the header does not hold it. `None` in
+    /// other streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<u32>,
 }

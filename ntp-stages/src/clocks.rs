@@ -2,8 +2,9 @@
 
 use crate::group::Offset;
 use crate::keys;
+use crate::machines;
 use ntp_record::row::{Clock, KeyValue, View};
-use ntp_record::{Joined, Segment};
+use ntp_record::{Joined, Role, Segment};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -11,10 +12,13 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Clocks {
     pairs: Vec<Pair>,
-    by_name: BTreeMap<(String, String), usize>,
+    by_clock: BTreeMap<[OneClock; 2], usize>,
     by_connection: FxHashMap<(u32, u32), usize>,
     last: Option<((u32, u32), usize)>,
 }
+
+/// Name of a machine, and the boot whose clock it is, empty when that is not known.
+type OneClock = (String, String);
 
 #[derive(Debug, Default)]
 struct Pair {
@@ -64,11 +68,22 @@ impl Clocks {
                     KeyValue::Text(name) => name,
                     KeyValue::Number(_) | KeyValue::Unknown => String::new(),
                 };
-                let host = name(keys::host(segment, View::Joined, connections.0));
-                let target = name(keys::target(segment, View::Joined, connections.0));
+                let boot = |conn, role| {
+                    let header = machines::header_of(segment, conn, role);
+                    header.map_or_else(String::new, |header| header.boot_id.clone())
+                };
+                let (host, target) = connections;
+                let host = (
+                    name(keys::host(segment, View::Joined, host)),
+                    boot(host, Role::Host),
+                );
+                let target = (
+                    name(keys::target(segment, View::Joined, target)),
+                    boot(target, Role::Target),
+                );
                 let place = *self
-                    .by_name
-                    .entry((host, target))
+                    .by_clock
+                    .entry([host, target])
                     .or_insert(self.pairs.len());
                 if place == self.pairs.len() {
                     self.pairs.push(Pair::default());
@@ -92,9 +107,9 @@ impl Clocks {
 
     /// One row a pair of machines.
     pub fn rows(&self) -> Vec<Clock> {
-        self.by_name
+        self.by_clock
             .iter()
-            .map(|((host, target), place)| {
+            .map(|([(host, _), (target, _)], place)| {
                 let pair = &self.pairs[*place];
                 let passed = pair.last.0.saturating_sub(pair.first.0);
                 let moved = pair.last.1.wrapping_sub(pair.first.1);

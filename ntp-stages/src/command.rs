@@ -54,6 +54,11 @@ impl<'a> Command<'a> {
         self.sides[0]
     }
 
+    /// The target's record where there is one, else the host's.
+    pub fn last(&self) -> &'a Record {
+        self.sides[1]
+    }
+
     /// Timestamp of a slot, on the clock of its machine.
     #[inline]
     pub fn at(&self, slot: u8) -> u64 {
@@ -77,6 +82,9 @@ impl<'a> Command<'a> {
         // Bits 1:0 of an opcode are the direction of its data: 10b is controller to host.
         if host.opcode & 3 != 2 {
             when |= When::NoDataIn as u8;
+        }
+        if flags & Flags::Retried as u16 != 0 {
+            when |= When::Retried as u8;
         }
         Kind {
             present: u32::from(target_points) << 16 | u32::from(host_points),

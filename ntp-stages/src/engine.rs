@@ -8,6 +8,7 @@ use crate::command::Command;
 use crate::directory::Directory;
 use crate::group::{Checks, Offset, Sample, Scratch};
 use crate::keys::By;
+use crate::machines::CommonTime;
 use crate::plan::Plans;
 use crate::recordings::Recordings;
 use crate::report;
@@ -62,10 +63,13 @@ pub struct Engine {
     checks: Checks,
     scratch: Scratch,
     clocks: Clocks,
+    common: CommonTime,
     recordings: Recordings,
     report: Report,
     missing: BTreeMap<(bool, String), String>,
     books: row::Totals,
+    /// Commands of a clock that the stream does not tell.
+    unplaced: u64,
     reported: bool,
     ready: Vec<Row>,
 }
@@ -96,9 +100,11 @@ impl Engine {
             checks: Checks::default(),
             scratch: Scratch::default(),
             clocks: Clocks::default(),
+            common: CommonTime::default(),
             recordings: Recordings::default(),
             missing: BTreeMap::new(),
             books: row::Totals::default(),
+            unplaced: 0,
             reported: false,
             ready: Vec::new(),
         }
@@ -123,15 +129,14 @@ impl Engine {
                     .map(|header| header.sampling)
                     .max();
                 self.sampled(sampling.unwrap_or(0));
-                let base = match join.hosts.as_slice() {
-                    [only] => start(only),
-                    _ => None,
-                };
+                let (base, wall_minus_common) = self.common.begin(join);
+                self.recordings.joined(wall_minus_common);
                 self.begin(base, join.hosts.iter().any(Header::is_rebuilt));
             }
             Item::Connection(_) | Item::Device(_) => {
                 self.directory.forget_names();
                 self.clocks.forget_names();
+                self.common.forget_names();
             }
             Item::Records(records) => self.records(records),
             Item::Joined(joined) => self.joined(joined),
@@ -176,6 +181,7 @@ impl Engine {
         self.machine(header);
         self.sampled(header.sampling);
         self.recordings.header(header);
+        self.common.alone();
         self.begin(start(header), header.is_rebuilt());
     }
 
@@ -297,6 +303,7 @@ impl Engine {
     fn commands<'a>(&mut self, samples: impl Iterator<Item = (Sample<'a>, Option<&'a Joined>)>) {
         let mut batches = Batches::default();
         let mut seen: Option<(View, u64, u64)> = None;
+        let mut unplaced = None;
         for (sample, joined) in samples {
             let command = &sample.command;
             let number = self.plans.find(command);
@@ -308,16 +315,29 @@ impl Engine {
                 }
             };
             let (begin, end) = (command.at(plan.begin), command.at(plan.end));
-            let (_, first, last) = seen.unwrap_or((command.view(), begin, end));
-            seen = Some((command.view(), first.min(begin), last.max(end)));
+            let behind = self.common.behind(&self.segment, command.main().conn);
+            match behind {
+                Some(behind) => {
+                    let (begin, end) = (begin.saturating_add(behind), end.saturating_add(behind));
+                    let (_, first, last) = seen.unwrap_or((command.view(), begin, end));
+                    seen = Some((command.view(), first.min(begin), last.max(end)));
+                }
+                None => {
+                    unplaced = Some(command.view());
+                    self.unplaced += 1;
+                }
+            }
             if let (Some(joined), Some(offset)) = (joined, sample.offset) {
                 self.clocks.record(&self.segment, joined, begin, offset);
             }
-            let interval = self
-                .intervals
-                .as_mut()
-                .and_then(|intervals| intervals.number(end));
-            self.books.late += u64::from(interval.is_none() && self.intervals.is_some());
+            let interval = match (&mut self.intervals, behind) {
+                (Some(intervals), Some(behind)) => {
+                    let interval = intervals.number(end.saturating_add(behind));
+                    self.books.late += u64::from(interval.is_none());
+                    interval
+                }
+                _ => None,
+            };
             let place = Place {
                 interval,
                 group: self.directory.find(&self.segment, command),
@@ -330,6 +350,9 @@ impl Engine {
         batches.rest().for_each(|batch| self.take_in(batch));
         if let Some((view, first, last)) = seen {
             self.recordings.seen(view, first, last);
+        }
+        if let Some(view) = unplaced {
+            self.recordings.unplaced(view);
         }
         self.write_intervals(false);
         if self.plans.full() {

@@ -5,10 +5,11 @@
 //! names once per group.
 
 use crate::command::Command;
+use crate::machines;
 use ntp_record::header::Count;
 use ntp_record::record::op_name;
 use ntp_record::row::{KeyValue, View};
-use ntp_record::{Flags, Role, Segment};
+use ntp_record::{Flags, Header, Role, Segment};
 
 /// Something to group by.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +74,7 @@ pub const KEYS: &[KeyDef] = &[
     KeyDef {
         name: "target",
         meaning: "target, by name or address",
-        raw: conn,
+        raw: |c| c.last().conn,
         name_of: target,
         counted: None,
     },
@@ -251,34 +252,36 @@ fn conn(command: &Command<'_>) -> u32 {
     command.main().conn
 }
 
-/// The host of a connection: its machine's name where only one can be meant, else its address.
+/// The host of a host's connection (or of a target's, when only that was
+/// recorded): its machine's name where only one can be meant, else its address.
 pub fn host(segment: &Segment, view: View, conn: u32) -> KeyValue {
-    machine(segment, view, conn, Role::Host)
+    machine(segment, view != View::Target, conn, Role::Host)
 }
 
-/// The target of a connection, as [`host`].
+/// The target of a target's connection (or of a host's, when only that was
+/// recorded), as [`host`].
 pub fn target(segment: &Segment, view: View, conn: u32) -> KeyValue {
-    machine(segment, view, conn, Role::Target)
+    machine(segment, view != View::Host, conn, Role::Target)
 }
 
-fn machine(segment: &Segment, view: View, conn: u32, role: Role) -> KeyValue {
-    let joined = segment.join_header.as_ref().map(|join| match role {
-        Role::Host => join.hosts.as_slice(),
-        Role::Target => join.targets.as_slice(),
-    });
-    let alone = segment.header.as_ref().filter(|header| header.role == role);
-    let only = match joined {
-        Some([only]) => Some(only),
-        _ => alone,
+/// `own` tells whether the connection is one of the machine asked for.
+fn machine(segment: &Segment, own: bool, conn: u32, role: Role) -> KeyValue {
+    let header = machines::header_of(segment, conn, role).filter(|_| own);
+    let others = segment.join_header.as_ref();
+    let others = others.map_or(&[][..], |join| machines::headers(join, role));
+    let alone = |header: &&Header| {
+        !others.iter().any(|other| {
+            other != *header
+                && other.machine == header.machine
+                && !machines::one_machine(other, header)
+        })
     };
-    if let Some(header) = only.filter(|header| !header.machine.is_empty()) {
+    if let Some(header) = header.filter(|h| !h.machine.is_empty()).filter(alone) {
         return KeyValue::Text(header.machine.clone());
     }
-    // `conn` is the host's connection unless only the target was recorded.
-    let local = (role == Role::Host) == (view != View::Target);
     let end = segment
         .connection(conn)
-        .map(|c| if local { &c.local } else { &c.remote });
+        .map(|c| if own { &c.local } else { &c.remote });
     text(end.map(|end| {
         end.rsplit_once(':')
             .map_or(end.as_str(), |(address, _)| address)

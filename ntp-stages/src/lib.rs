@@ -14,6 +14,7 @@ pub mod group;
 pub mod histogram;
 pub mod keys;
 pub mod littles_law;
+pub mod machines;
 pub mod paths;
 pub mod plan;
 pub mod recordings;

@@ -15,6 +15,8 @@ pub enum When {
     InCapsule = 1,
     /// The command brings no data to the host.
     NoDataIn = 2,
+    /// An attempt before the last one failed.
+    Retried = 4,
 }
 
 /// One step of a path: a component and the point that ends it.
@@ -92,7 +94,13 @@ const TARGET_END: Need = Need {
 };
 
 const HOST_SUBMISSION: &[Step] = &[
-    step(Id::HostBlockSubmission, h::DRIVER_START),
+    // The request is that of the first attempt, the driver's start that of the last.
+    step_unless(
+        Id::HostBlockSubmission,
+        When::Retried,
+        Id::EarlierAttempts,
+        h::DRIVER_START,
+    ),
     step(Id::HostSubmission, h::SEND_BEGIN),
 ];
 const TARGET_RECEIVE: &[Step] = &[step(Id::TargetReceive, t::RECEIVED)];

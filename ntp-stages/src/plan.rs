@@ -53,6 +53,8 @@ pub enum Why {
     Point(u8),
     /// A passthrough command does not pass the block layer as others do.
     Passthrough,
+    /// Of a command that was retried only the last attempt has points.
+    Retried,
 }
 
 impl Why {
@@ -65,7 +67,7 @@ impl Why {
                     .get(usize::from(slot & 15))
                     .copied()
             }
-            Why::Passthrough => None,
+            Why::Passthrough | Why::Retried => None,
         }
     }
 }
@@ -278,6 +280,26 @@ impl<'a> Builder<'a> {
         if let Some(last) = last {
             self.plan.end = slot(last);
         }
+        self.retried();
+    }
+
+    /// The way to the driver of a retried command is within its earlier attempts.
+    fn retried(&mut self) {
+        let attempts = Id::EarlierAttempts;
+        if !self.steps.iter().any(|step| step.component == attempts) {
+            return;
+        }
+        let elsewhere = self.plan.absorbed.iter().find(|a| a.id == attempts);
+        let shows_in = elsewhere.map_or(Some(attempts), |a| a.shows_in);
+        self.plan.absorbed.push(Absorbed {
+            id: Id::HostBlockSubmission,
+            shows_in,
+            why: if self.kind.passthrough {
+                Why::Passthrough
+            } else {
+                Why::Retried
+            },
+        });
     }
 
     /// Steps `first..=last` lie between two points with none between them.
@@ -327,7 +349,7 @@ impl<'a> Builder<'a> {
                 Place::Sum(rank) | Place::Part(rank, _) => (rank, step.component),
                 Place::Within(..) | Place::Way(..) => continue,
             };
-            let rank = if crosses && rank == Rank::Drive {
+            let rank = if crosses && rank > Rank::Wire {
                 Rank::Receive
             } else {
                 rank

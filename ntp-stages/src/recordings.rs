@@ -4,7 +4,7 @@ use crate::keys::By;
 use ntp_record::header::Count;
 use ntp_record::row::{KeyValue, View};
 use ntp_record::{Counts, Header, Segment, Totals};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// All commands of a group, sampled or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,17 +25,24 @@ pub struct Recordings {
     counting: BTreeMap<View, i128>,
     /// Views of which a recording did not count its commands.
     uncounted: Vec<View>,
+    /// Views with commands of which nobody knows when they were.
+    unplaced: Vec<View>,
     open: Open,
 }
 
 /// The recording being read.
 #[derive(Debug, Default)]
 struct Open {
-    /// Begin and end by its header and totals, ns of the monotonic clock.
+    /// Begin and end by its header and totals, ns of the monotonic clock, or
+    /// of the common one of several hosts.
     start: Option<u64>,
     end: Option<u64>,
+    /// Whether it has totals: one that was cut off goes on after its last counters.
+    ended: bool,
     /// First and last time of its records, by view.
     seen: BTreeMap<View, (u64, u64)>,
+    /// View of records whose time is not known.
+    unplaced: Option<View>,
     wall_minus_mono: i128,
     counts: Vec<Count>,
     /// Time over which a joined segment's hosts counted, ns.
@@ -49,18 +56,22 @@ impl Recordings {
         self.open.wall_minus_mono = header.wall_minus_mono_ns.into();
     }
 
-    /// Counters were read.
+    /// A joined segment begins, whose times are so much behind the wall clock, ns.
+    pub fn joined(&mut self, wall_minus_common: i64) {
+        self.open.wall_minus_mono = wall_minus_common.into();
+    }
+
+    /// Counters were read: the recording went on until then. They are no count
+    /// of its commands, since records follow.
     pub fn counts(&mut self, counts: &Counts) {
         self.open.end = self.open.end.max(Some(counts.at_ns));
-        self.open.counts.clone_from(&counts.groups);
     }
 
     /// The recording ended.
     pub fn totals(&mut self, totals: &Totals) {
         self.open.end = Some(totals.end_ns);
-        if !totals.groups.is_empty() {
-            self.open.counts.clone_from(&totals.groups);
-        }
+        self.open.ended = true;
+        self.open.counts.clone_from(&totals.groups);
     }
 
     /// A joined segment ended: its hosts counted these, over so many ns.
@@ -75,12 +86,22 @@ impl Recordings {
         *seen = (seen.0.min(first), seen.1.max(last));
     }
 
+    /// Records came whose time is not known.
+    pub fn unplaced(&mut self, view: View) {
+        self.open.unplaced = Some(view);
+        if !self.unplaced.contains(&view) {
+            self.unplaced.push(view);
+        }
+    }
+
     /// The recording is over: its names go.
     pub fn close(&mut self, segment: &Segment, by: &By) {
         let Open {
             start,
             end,
+            ended,
             seen,
+            unplaced,
             wall_minus_mono,
             counts,
             counted,
@@ -91,19 +112,26 @@ impl Recordings {
             (None, Some(_)) => Some(View::Joined),
             (None, None) => None,
         };
-        for (of, (first, last)) in &seen {
+        let views: BTreeSet<View> = seen.keys().copied().chain(unplaced).collect();
+        for of in views {
             // A recording's own times hold also when nothing happened in them.
-            let own = view == Some(*of);
-            let first = start.filter(|_| own).unwrap_or(*first);
-            let last = end.filter(|_| own).unwrap_or(*last).max(first);
-            let span = (
-                i128::from(first) + wall_minus_mono,
-                i128::from(last) + wall_minus_mono,
-            );
-            self.spans.entry(*of).or_default().push(span);
-            *self.counting.entry(*of).or_default() += counted;
-            if (counts.is_empty() || !own) && !self.uncounted.contains(of) {
-                self.uncounted.push(*of);
+            let own = view == Some(of);
+            if let Some((first, last)) = seen.get(&of) {
+                let first = start.filter(|_| own).unwrap_or(*first);
+                let last = match end.filter(|_| own) {
+                    Some(end) if ended => end,
+                    Some(end) => end.max(*last),
+                    None => *last,
+                };
+                let span = (
+                    i128::from(first) + wall_minus_mono,
+                    i128::from(last.max(first)) + wall_minus_mono,
+                );
+                self.spans.entry(of).or_default().push(span);
+            }
+            *self.counting.entry(of).or_default() += counted;
+            if (counts.is_empty() || !own) && !self.uncounted.contains(&of) {
+                self.uncounted.push(of);
             }
         }
         let Some(view) = view else { return };
@@ -117,8 +145,12 @@ impl Recordings {
         }
     }
 
-    /// How long the recordings of a view ran, seconds: times that overlap count once.
+    /// How long the recordings of a view ran, seconds: times that overlap count
+    /// once; `None` when that is not known.
     pub fn seconds(&self, view: View) -> Option<f64> {
+        if self.unplaced.contains(&view) {
+            return None;
+        }
         let mut spans = self.spans.get(&view)?.clone();
         spans.sort_unstable();
         let mut total = 0;

@@ -211,6 +211,7 @@ fn component_row(
 fn reason(absorbed: &Absorbed, about: &About<'_>) -> String {
     let point = match absorbed.why {
         Why::Passthrough => return "passthrough: not through the block layer".to_owned(),
+        Why::Retried => return "retried: the driver's start is the last attempt's".to_owned(),
         Why::Point(_) => absorbed.why.point(),
     };
     let Some(point) = point else {

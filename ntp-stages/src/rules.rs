@@ -101,6 +101,8 @@ pub enum Rank {
     Wire,
     /// The drive: what commands wait for most.
     Drive,
+    /// Attempts that failed: a timeout is longer than anything.
+    Attempts,
 }
 
 /// How a component enters the sum.
@@ -169,6 +171,7 @@ use Record::{Always, NotZero};
 
 components! {
     HostBlockSubmission, "host block layer, submission", HostBlock, Sum(Rank::Block);
+    EarlierAttempts, "earlier attempts and requeueing", HostDriver, Sum(Rank::Attempts);
     HostSubmission, "host driver, submission", HostDriver, Sum(Rank::Driver);
 
     Wire, "network: wire and NICs (computed)", Network, Sum(Rank::Wire);

@@ -1,5 +1,6 @@
 //! Everything a report warns of, in one place.
 
+use ntp_record::cause::{self, Book};
 use ntp_record::row;
 use std::fmt;
 
@@ -37,6 +38,8 @@ pub(crate) enum Warning {
     SamplingDiffers { least: u32, most: u32 },
     /// Records that came too late for their interval.
     Late { records: u64 },
+    /// Commands of a host whose clock the stream does not tell.
+    Unplaced { commands: u64 },
     /// Joined commands without a bound of the clocks' difference.
     NoBound { commands: u64 },
 }
@@ -58,6 +61,7 @@ impl Warning {
             Warning::SamplingUnknown => ("sampling-unknown", None),
             Warning::SamplingDiffers { .. } => ("sampling-differs", None),
             Warning::Late { .. } => ("late", None),
+            Warning::Unplaced { .. } => ("unplaced", None),
             Warning::NoBound { .. } => ("no-bound", None),
         };
         row::Warning {
@@ -83,10 +87,14 @@ impl fmt::Display for Warning {
                 sampling_to_use,
                 ..
             } => {
+                let commands = match n {
+                    1 => "1 command is".to_owned(),
+                    n => format!("{n} commands are"),
+                };
+                let percentiles = percentiles.join(", ");
                 write!(
                     f,
-                    "{n} commands are too few for {}: fewer than 10 lie beyond; ",
-                    percentiles.join(", ")
+                    "{commands} too few for {percentiles}: fewer than 10 lie beyond; "
                 )?;
                 match sampling_to_use {
                     Some(sampling) => write!(f, "-s {sampling} would do, or a longer recording"),
@@ -132,7 +140,8 @@ impl fmt::Display for Warning {
             Warning::Lost { cause, records } => {
                 write!(
                     f,
-                    "{records} sampled commands were lost while recording: {cause}"
+                    "{records} sampled commands were lost while recording, {}",
+                    cause::words(Book::Lost, cause)
                 )
             }
             Warning::LeftOut { what, records } => {
@@ -163,6 +172,12 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "{records} records came after their interval had been written: they are in the totals only"
+                )
+            }
+            Warning::Unplaced { commands } => {
+                write!(
+                    f,
+                    "the stream does not tell which host's clock {commands} commands are timed by: they are in no interval, and there is no estimated rate; join the recordings as files of their own"
                 )
             }
             Warning::NoBound { commands } => {

@@ -446,3 +446,37 @@ fn absurd_counters_stick_at_the_limit() {
     );
     assert_eq!(totals_row(&rows).unfinished, u64::MAX);
 }
+
+#[test]
+fn a_recording_that_was_cut_off_did_not_count_its_commands() {
+    // The last counters were read after 2 s; a record of 2.5 s follows them.
+    let records = [host_read(0, 50), host_read(2_500_000, 50)];
+    let mut items = names(Role::Host, 10);
+    items.push(Item::Records(&records[..1]));
+    items.push(Item::Counts(ntp_record::Counts {
+        groups: totals(0, &[(2, 4096, 1)]).groups,
+        ..counts(START + 2_000_000_000)
+    }));
+    items.push(Item::Records(&records[1..]));
+    let rows = rows(&items);
+    let group = groups(&rows)[0];
+    assert_eq!((group.latency.n, group.commands), (2, None));
+    assert_eq!(group.rate_is, Some(RateIs::Estimated));
+    // Twenty in the 2.50005 s up to the last record's end.
+    assert!((group.seconds.unwrap() - 2.50005).abs() < 1e-9);
+    assert!((group.rate.unwrap() - 20.0 / 2.50005).abs() < 1e-9);
+}
+
+#[test]
+fn one_command_is_one() {
+    let records = [host_read(0, 50)];
+    let mut items = names(Role::Host, 1);
+    items.push(Item::Records(&records));
+    items.push(Item::Totals(totals(START + 1_000_000_000, &[])));
+    let rows = rows(&items);
+    let text = rows.iter().find_map(|row| match row {
+        Row::Warning(warning) => Some(warning.text.as_str()),
+        _ => None,
+    });
+    assert!(text.unwrap().starts_with("1 command is too few for p50, "));
+}

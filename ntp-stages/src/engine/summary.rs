@@ -218,6 +218,12 @@ impl Engine {
                 records: totals.late,
             },
         );
+        warn(
+            self.unplaced > 0,
+            Warning::Unplaced {
+                commands: self.unplaced,
+            },
+        );
         let (least, most) = self.sampling_seen.unwrap_or((0, 0));
         warn(totals.reported > 0 && most == 0, Warning::SamplingUnknown);
         warn(
