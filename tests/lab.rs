@@ -110,8 +110,14 @@ fn recordings(dir: &Path) -> (Recording, Recording) {
 fn check(what: &str, dir: &Path, commands: u64) -> Recording {
     let (h, t) = recordings(dir);
     shell(dir, "ntp-join -o joined.ntp host.ntp target.ntp").expect(0);
-    let pairs = truth::joined(&dir.join("joined.ntp")).expect("joined");
+    let (pairs, totals) = truth::joined(&dir.join("joined.ntp")).expect("joined");
     let bad = truth::out_of_order(&pairs);
+    // ntp-join leaves out what contradicts the clock: on one clock that must be nothing,
+    // or commands out of order would only be missing.
+    for left in [&totals.host_left, &totals.target_left] {
+        assert_eq!(left["contradicts_clock"], 0, "{what}: {left:?}");
+        assert_eq!(left["ambiguous"], 0, "{what}: {left:?}");
+    }
     let wrong = truth::wrong_pairs(&pairs);
     // A command that began and ended while both sides recorded has a partner.
     let from = h.start_ns.max(t.start_ns);
@@ -218,11 +224,33 @@ fn one_machine(kernel: &str) {
         let h = check(&what, &dir, 500);
         within_fio(&what, &dir, &h, depth == 1);
     }
+    batches(kernel, &mut m);
     probed(kernel, &mut m);
     sampled(kernel, &mut m);
     encodings(kernel, &mut m);
     interrupted(kernel, &mut m);
     m.end();
+}
+
+/// Submitted eight at a time, each command begins when its own bio comes, not
+/// when the first one's did.
+fn batches(kernel: &str, m: &mut Machine) {
+    let what = format!("{kernel}, 4 KiB reads, eight at a time");
+    let fio = "--rw=randread --bs=4k --iodepth=8 --iodepth_batch=8 --iodepth_batch_complete_min=8 --runtime=3";
+    let dir = m.record("batches", fio, "-s 1");
+    let h = check(&what, &dir, 200);
+    within_fio(&what, &dir, &h, false);
+    let mut starts: Vec<_> = h
+        .records
+        .iter()
+        .filter_map(|r| r.time(host::BLOCK_START))
+        .collect();
+    let n = starts.len();
+    starts.sort_unstable();
+    starts.dedup();
+    println!("{what}: {} starts of {n} commands", starts.len());
+    assert_eq!(starts.len(), n, "{what}: commands share a start");
+    assert_eq!(h.totals.misses["start_of_request"], 0, "{what}");
 }
 
 /// Every program loads in the first way tried, and no point is missing.
@@ -404,7 +432,7 @@ fn two_machines(kernel: &str) {
             .expect("target.ntp");
         let (host_side, target_side) = recordings(dir);
         let joined = shell(dir, "ntp-join -o joined.ntp host.ntp target.ntp").expect(0);
-        let pairs = truth::joined(&dir.join("joined.ntp")).expect("joined");
+        let (pairs, _) = truth::joined(&dir.join("joined.ntp")).expect("joined");
         println!(
             "{what}: {} host, {} target, {} joined\n{}",
             host_side.records.len(),

@@ -1,4 +1,4 @@
-//! Why a record was left out, as written in the totals.
+//! Why a record was left out, as written in the totals; [`ntp_record::cause`] has the words.
 
 /// No connection of the other side has its addresses, or names and commands like it.
 pub const NO_CONNECTION: &str = "no_such_connection";
@@ -24,6 +24,8 @@ pub const OTHER_SALT: &str = "other_salt";
 pub const ADMIN: &str = "admin";
 /// Had to be dropped before the difference of the clocks was known.
 pub const WINDOW: &str = "window_full";
+/// Cancelled by the host: whatever the target did, it was not answered.
+pub const CANCELLED: &str = "cancelled";
 /// Has none of the points that place it in time.
 pub const NO_TIMES: &str = "no_times";
 /// All of one side, in the order of a report.
@@ -38,6 +40,7 @@ pub const HOST: &[&str] = &[
     OTHER_SALT,
     ADMIN,
     WINDOW,
+    CANCELLED,
     NO_TIMES,
 ];
 /// The other side.
@@ -54,3 +57,18 @@ pub const TARGET: &[&str] = &[
     WINDOW,
     NO_TIMES,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::{HOST, TARGET};
+    use ntp_record::cause::{Book, CAUSES};
+
+    #[test]
+    fn every_cause_has_words() {
+        for code in HOST.iter().chain(TARGET) {
+            let known =
+                |(book, cause, _): &(Book, &str, &str)| *book == Book::Left && cause == code;
+            assert!(CAUSES.iter().any(known), "{code}");
+        }
+    }
+}

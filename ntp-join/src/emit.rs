@@ -2,7 +2,7 @@
 
 use crate::joiner::{Clock, ClockReport, Joiner, Sink, State};
 use crate::limits::{HostTimes, end, start};
-use ntp_record::header::Role;
+use ntp_record::header::{Connection, Role};
 use ntp_record::joined::{JoinTotals, Joined};
 use ntp_record::stream::Item;
 use std::io;
@@ -99,18 +99,23 @@ impl Joiner {
 
     /// Writes the header, and the names these pairs refer to.
     fn write_names(&mut self, sink: &mut dyn Sink, ready: &[Joined]) -> io::Result<()> {
-        if !self.opened {
-            self.opened = true;
+        if self.headed.is_none() {
+            self.headed = Some(self.recordings.len());
             sink.item(&Item::JoinHeader(self.join_header()))?;
         }
         for record in ready
             .iter()
             .flat_map(|joined| [&joined.host, &joined.target])
         {
-            let conn = &mut self.conns[record.conn as usize];
+            let conn = &self.conns[record.conn as usize];
             if !conn.named {
+                let source = self.source(conn.recording);
+                let conn = &mut self.conns[record.conn as usize];
                 conn.named = true;
-                sink.item(&Item::Connection(conn.info.clone()))?;
+                sink.item(&Item::Connection(Connection {
+                    source,
+                    ..conn.info.clone()
+                }))?;
             }
             let dev = &mut self.devs[record.dev as usize];
             if !dev.named {
@@ -130,6 +135,7 @@ impl Joiner {
         self.totals.host_inside += self.totals.matched;
         self.totals.host_left = named(&self.host_left);
         self.totals.target_left = named(&self.target_left);
+        self.write_counts();
         if self.both_sides() {
             self.write_names(sink, &[])?;
             sink.item(&Item::JoinTotals(self.totals.clone()))?;

@@ -7,7 +7,7 @@ use crate::matching::sampled_by;
 use crate::names::{Conn, Dev, Domain, Over, Recording, strong};
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role, Totals};
-use ntp_record::record::Record;
+use ntp_record::record::{Flags, Record};
 use ntp_record::stream::Item;
 use std::collections::VecDeque;
 
@@ -38,16 +38,18 @@ impl Joiner {
     }
 
     fn close(&mut self, input: usize, totals: Option<&Totals>) {
-        let Some(recording) = self.inputs[input].recording else {
+        let Some(number) = self.inputs[input].recording else {
             return;
         };
-        let recording = &mut self.recordings[recording];
+        let recording = &mut self.recordings[number];
         if let Some(totals) = totals {
             recording.seen = recording.seen.max(totals.end_ns as i64);
             recording.end = Some(totals.end_ns as i64);
             self.totals.sources.push(totals.clone());
+            self.count(input, number, Some(&totals.groups));
         } else if recording.end.is_none() {
             recording.end = Some(recording.seen);
+            self.count(input, number, None);
         }
     }
 
@@ -254,7 +256,7 @@ impl Joiner {
         self.inputs[input].conns.get(&id).copied().unwrap_or(0)
     }
 
-    fn dev_of(&mut self, input: usize, id: u32) -> u32 {
+    pub(crate) fn dev_of(&mut self, input: usize, id: u32) -> u32 {
         if let Some(number) = self.inputs[input].devs.get(&id) {
             return *number;
         }
@@ -312,6 +314,10 @@ impl Joiner {
                     Role::Host => self.count_host(cause::NOT_SAMPLED),
                     Role::Target => self.count_target(cause::NOT_SAMPLED),
                 }
+                continue;
+            }
+            if role == Role::Host && record.has(Flags::Cancelled) {
+                self.count_host(cause::CANCELLED);
                 continue;
             }
             let conn = &mut self.conns[conn as usize];

@@ -2,6 +2,7 @@
 
 use crate::cause;
 use crate::clock::Track;
+use crate::counts::Counted;
 use crate::matching::Claim;
 use crate::names::{Conn, Dev, Domain, Recording};
 use ntp_record::header::Role;
@@ -131,10 +132,12 @@ pub struct Joiner {
     pub(crate) clocks: Vec<Clock>,
     pub(crate) hosts: Vec<HostSide>,
     pub(crate) ready: Vec<Joined>,
-    pub(crate) opened: bool,
+    /// Recordings in the header of the joined stream, once that is written.
+    pub(crate) headed: Option<usize>,
     /// Records of a recording whose header is lost.
     pub(crate) headless: u64,
     pub(crate) totals: JoinTotals,
+    pub(crate) counted: Counted,
     pub(crate) host_left: BTreeMap<&'static str, u64>,
     pub(crate) target_left: BTreeMap<&'static str, u64>,
 }
@@ -159,9 +162,10 @@ impl Joiner {
             clocks: Vec::new(),
             hosts: Vec::new(),
             ready: Vec::new(),
-            opened: false,
+            headed: None,
             headless: 0,
             totals: JoinTotals::default(),
+            counted: Counted::default(),
             host_left: cause::HOST.iter().map(|cause| (*cause, 0)).collect(),
             target_left: cause::TARGET.iter().map(|cause| (*cause, 0)).collect(),
         }
@@ -230,6 +234,25 @@ impl Joiner {
             hosts: of(Role::Host),
             targets: of(Role::Target),
         }
+    }
+
+    /// Place in the header of a recording, or of one of the same boot that the
+    /// header holds: one that begins later is not in it, and then beyond its end.
+    pub(crate) fn source(&self, recording: usize) -> Option<u32> {
+        let Recording { header, domain, .. } = &self.recordings[recording];
+        let headed = self.headed.unwrap_or(0);
+        let of_side = || {
+            let all = (self.recordings.iter().enumerate())
+                .filter(|(_, other)| other.header.role == header.role);
+            (0u32..).zip(all)
+        };
+        let boot =
+            of_side().find(|(_, (number, other))| *number < headed && other.domain == *domain);
+        let (place, _) = (of_side()
+            .find(|(_, (number, _))| *number == recording && *number < headed))
+        .or(boot)
+        .or_else(|| of_side().find(|(_, (number, _))| *number == recording))?;
+        Some(place)
     }
 }
 

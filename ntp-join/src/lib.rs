@@ -13,6 +13,7 @@
 pub mod cause;
 pub mod clock;
 mod clocks;
+mod counts;
 mod emit;
 pub mod field;
 pub mod hull;

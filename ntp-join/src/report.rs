@@ -3,48 +3,8 @@
 use crate::cause;
 use crate::joiner::{ClockReport, Joiner};
 use crate::names::ends;
+use ntp_record::cause::{Book, list};
 use ntp_record::header::{Header, Role};
-
-/// Causes in words: (cause, text).
-const WORDS: &[(&str, &str)] = &[
-    (
-        cause::NO_CONNECTION,
-        "on a connection that the other side did not record",
-    ),
-    (
-        cause::TARGET_NOT_RECORDING,
-        "while the target was not recording",
-    ),
-    (
-        cause::HOST_NOT_RECORDING,
-        "while the host was not recording",
-    ),
-    (cause::NOT_IN_TARGET, "missing in the target's recording"),
-    (cause::NOT_IN_HOST, "missing in the host's recording"),
-    (
-        cause::AMBIGUOUS,
-        "ambiguous: more than one partner was possible",
-    ),
-    (cause::CONTRADICTS, "out of order under the clock estimate"),
-    (
-        cause::AMBIGUOUS_CLOCK,
-        "without a known difference of the clocks",
-    ),
-    (cause::NOT_SAMPLED, "not in the other side's sample"),
-    (cause::OTHER_SALT, "sampled with another salt"),
-    (
-        cause::ADMIN,
-        "admin commands that the other side did not record",
-    ),
-    (
-        cause::WINDOW,
-        "dropped for memory before the clocks were known",
-    ),
-    (
-        cause::NO_TIMES,
-        "without the points that place them in time",
-    ),
-];
 
 /// Connections named on each side when nothing matched.
 const SHOWN: usize = 3;
@@ -80,15 +40,9 @@ pub fn lines(joiner: &Joiner) -> Vec<String> {
         lines.extend(wall_line(clock));
     }
     for (side, left) in [("host", &totals.host_left), ("target", &totals.target_left)] {
-        let parts: Vec<String> = WORDS
-            .iter()
-            .filter_map(|(cause, words)| {
-                let count = left.get(*cause).copied().filter(|count| *count > 0)?;
-                Some(format!("{count} {words}"))
-            })
-            .collect();
-        if !parts.is_empty() {
-            lines.push(format!("{side} records left out: {}", parts.join("; ")));
+        let causes = list(Book::Left, left);
+        if !causes.is_empty() {
+            lines.push(format!("{side} records left out: {causes}"));
         }
     }
     let weak = joiner.weak_pairs();

@@ -778,6 +778,7 @@ fn cancelled_commands_and_admin_commands() {
         }
     }
     let admin = hosts[0].records.len().div_ceil(100).div_ceil(2) as u64;
+    let cancelled = hosts[0].records.len().div_ceil(100) as u64;
     let outcome = join(
         &world,
         &[vec![&hosts[0]], vec![&targets[0]]],
@@ -786,7 +787,8 @@ fn cancelled_commands_and_admin_commands() {
     );
     assert!(outcome.left('h', "admin").abs_diff(admin) <= 1);
     assert_eq!(outcome.left('h', "admin"), outcome.left('t', "admin"));
-    assert!(outcome.totals.matched + admin + 1 >= outcome.possible);
+    assert_eq!(outcome.left('h', "cancelled"), cancelled);
+    assert!(outcome.totals.matched + admin + cancelled + 1 >= outcome.possible);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use ntp_record::point::{host, target};
-use ntp_record::{Flags, Item, Joined, Reader, Record, Role, Totals};
+use ntp_record::{Flags, Item, JoinTotals, Joined, Reader, Record, Role, Totals};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -47,18 +47,19 @@ pub fn recording(path: &Path, role: Role) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Reads a joined stream.
-pub fn joined(path: &Path) -> Result<Vec<Joined>> {
+/// Reads a joined stream: the pairs, and what became of every record.
+pub fn joined(path: &Path) -> Result<(Vec<Joined>, JoinTotals)> {
     let mut reader = Reader::open(&path.display().to_string())?;
-    let mut all = Vec::new();
+    let (mut all, mut totals) = (Vec::new(), None);
     while let Some(item) = reader.next()? {
         match item {
             Item::Joined(joined) => all.extend_from_slice(joined),
+            Item::JoinTotals(t) => totals = Some(t),
             Item::Damage(damage) => bail!("damaged: {damage:?}"),
             _ => {}
         }
     }
-    Ok(all)
+    Ok((all, totals.context("no totals")?))
 }
 
 /// The points of a joined command in the order in which they happened, on one

@@ -87,7 +87,7 @@ fn recordings_that_do_not_fit() {
     // Two of one role, one alone, two that have nothing in common: an answer, and it is no.
     for (args, word) in [
         (vec![&host, &host], "target"),
-        (vec![&host], "target"),
+        (vec![&host], "only one recording"),
         (vec![&host, &other], "connection"),
     ] {
         let run = run("ntp-join", &args).expect(1);

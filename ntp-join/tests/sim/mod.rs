@@ -154,6 +154,7 @@ impl Link {
 }
 
 /// What one machine recorded.
+#[derive(Clone)]
 pub(crate) struct Recording {
     pub(crate) header: Header,
     pub(crate) connections: Vec<Connection>,
