@@ -127,6 +127,7 @@ pub fn run(args: &Args) -> Result<Status> {
         }
         (&args.input, Box::new(file))
     };
+    tool::not_an_input(args.output.as_deref(), &[&args.input])?;
     let mut out = OutFile::text(args.output.as_deref(), Commit::AtEnd)?;
     let color = args.color.on(out.is_terminal());
     let status = format(name, &mut BufReader::new(input), args, color, &mut out)?;

@@ -64,7 +64,8 @@ pub struct Document(pub Vec<Block>);
 impl Document {
     /// Adds a line of text.
     pub fn text(&mut self, style: Style, depth: usize, text: impl Into<String>) {
-        self.0.push(Block::Text(style, depth, text.into()));
+        self.0
+            .push(Block::Text(style, depth, printable(&text.into())));
     }
 
     /// Adds a blank line, but never two.
@@ -72,5 +73,37 @@ impl Document {
         if !matches!(self.0.last(), None | Some(Block::Gap)) {
             self.0.push(Block::Gap);
         }
+    }
+}
+
+/// Names in recordings may hold anything; a terminal is sent no control characters.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_names_do_not_reach_the_terminal() {
+        let mut doc = Document::default();
+        doc.text(Style::Title, 0, "== read \u{1b}[31mred\n\0 \u{e9}");
+        assert_eq!(
+            doc.0,
+            [Block::Text(
+                Style::Title,
+                0,
+                "== read \u{fffd}[31mred\u{fffd}\u{fffd} \u{e9}".into()
+            )]
+        );
     }
 }

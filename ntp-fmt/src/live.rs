@@ -1,5 +1,6 @@
 //! One line a group and interval, as they come.
 
+use crate::document::printable;
 use crate::model::IntervalReport;
 use crate::units::{label, percent, si, us, us_of};
 
@@ -37,7 +38,7 @@ pub fn lines(interval: &IntervalReport) -> Vec<String> {
             let group = &report.group;
             let mut line = format!(
                 "{time:>9}  {:<28} {:>8} {:>8} {:>9} {:>9} ",
-                label(&group.key, group.other),
+                printable(&label(&group.key, group.other)),
                 group.latency.n,
                 group.rate.map_or_else(|| "n/a".to_owned(), si),
                 us(group.latency.mean_ns),

@@ -30,6 +30,7 @@ const TOOL: &str = "ntp-join";
 /// written. Damaged input is read in part and ends with [`Status::Missing`].
 pub fn run(job: &Job) -> Result<Status> {
     tool::at_most_one_stdin(&job.files)?;
+    tool::not_an_input(job.output.as_deref(), &job.files)?;
     let mut readers = Vec::new();
     for file in &job.files {
         readers.push(Reader::open(file)?);

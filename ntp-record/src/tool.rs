@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -96,6 +97,26 @@ pub fn at_most_one_stdin<S: AsRef<str>>(inputs: &[S]) -> Result<(), Error> {
         0 | 1 => Ok(()),
         _ => Err(Error::TwoStdin),
     }
+}
+
+/// Refuses an output that is one of the inputs: what was recorded would be gone.
+///
+/// # Errors
+/// `output` and one of `inputs` are one file.
+pub fn not_an_input<S: AsRef<str>>(output: Option<&str>, inputs: &[S]) -> Result<()> {
+    let same_file = |path: &str| {
+        let meta = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let Some(file) = output.filter(|path| *path != "-").and_then(same_file) else {
+        return Ok(());
+    };
+    for input in inputs.iter().map(AsRef::as_ref).filter(|path| *path != "-") {
+        if same_file(input) == Some(file) {
+            bail!("{input}: is read and would be overwritten: name another file with -o");
+        }
+    }
+    Ok(())
 }
 
 /// When a named output file gets its final name.

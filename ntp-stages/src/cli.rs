@@ -92,6 +92,7 @@ pub fn run(args: &Args) -> Result<Status> {
     if args.input == "-" {
         interrupt::outlive_the_first();
     }
+    tool::not_an_input(args.output.as_deref(), &[&args.input])?;
     let mut out = OutFile::text(args.output.as_deref(), Commit::AtEnd)?;
     let status = stages(&mut reader, args, &mut out)?;
     out.finish()?;

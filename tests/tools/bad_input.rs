@@ -189,6 +189,33 @@ fn nothing_half_written_is_left() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// A recording cannot be made again: an output that would replace it is refused.
+#[test]
+fn an_input_is_not_overwritten() {
+    let dir = tempfile::tempdir().expect("folder");
+    let script = format!(
+        "cp {} host.ntp && cp {} target.ntp",
+        case("host.ntp"),
+        case("target.ntp")
+    );
+    shell(dir.path(), &script).expect(0);
+    for script in [
+        "ntp-join host.ntp target.ntp -o host.ntp",
+        "ntp-join host.ntp target.ntp -o ./target.ntp",
+        "ntp-stages host.ntp -o host.ntp",
+        "ntp-fmt host.ntp -o host.ntp",
+    ] {
+        let tool = script.split(' ').next().expect("tool");
+        one_line(shell(dir.path(), script), tool, 2, "would be overwritten");
+    }
+    let script = format!(
+        "cmp host.ntp {} && cmp target.ntp {}",
+        case("host.ntp"),
+        case("target.ntp")
+    );
+    shell(dir.path(), &script).expect(0);
+}
+
 /// What reads a tool's output may go away: quiet, status 0 of the tool.
 #[test]
 fn closed_pipes() {
