@@ -145,7 +145,11 @@ fn pages() -> Vec<(String, String)> {
 #[test]
 fn a_page_has_the_options_of_the_help() {
     let pages = pages();
-    assert!(!pages.is_empty());
+    let paged: Vec<&str> = pages.iter().map(|(tool, _)| tool.as_str()).collect();
+    assert!(
+        TOOLS.iter().all(|tool| paged.contains(tool)),
+        "a tool without a page: {paged:?}"
+    );
     for (tool, source) in pages {
         assert!(TOOLS.contains(&tool.as_str()), "{tool}: a page of no tool");
         let (help, page) = (help(&tool), page(&source));
