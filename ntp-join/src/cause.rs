@@ -26,7 +26,8 @@ pub const ADMIN: &str = "admin";
 pub const WINDOW: &str = "window_full";
 /// Cancelled by the host: whatever the target did, it was not answered.
 pub const CANCELLED: &str = "cancelled";
-/// Has none of the points that place it in time.
+/// Has none of the points that place it in time, or ends far after all others
+/// of its recording (see [`crate::pace`]).
 pub const NO_TIMES: &str = "no_times";
 /// All of one side, in the order of a report.
 pub const HOST: &[&str] = &[

@@ -27,7 +27,7 @@ impl Joiner {
             return;
         };
         let shift = self.domains[ended.domain].shift;
-        let end = ended.end.unwrap_or(ended.seen);
+        let end = ended.end.unwrap_or(ended.pace.seen);
         let span = (ended.start.saturating_add(shift), end.saturating_add(shift));
         self.counted.spans.push(span);
         for group in groups {

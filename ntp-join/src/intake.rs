@@ -2,14 +2,15 @@
 
 use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
-use crate::limits::{TargetTimes, end};
+use crate::limits::{TargetTimes, end, moment};
 use crate::matching::sampled_by;
-use crate::names::{Conn, Dev, Domain, Over, Recording, strong};
+use crate::names::{Conn, Dev, Domain, Name, Over, Recording, pair_name, strong};
+use crate::pace::{Freed, Pace};
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role, Totals};
 use ntp_record::record::{Flags, Record};
 use ntp_record::stream::Item;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 impl Joiner {
     /// Takes in an item of an input.
@@ -21,8 +22,8 @@ impl Joiner {
             Item::Records(records) => self.records(input, records),
             Item::Counts(counts) => {
                 if let Some(recording) = self.inputs[input].recording {
-                    let recording = &mut self.recordings[recording];
-                    recording.seen = recording.seen.max(counts.at_ns as i64);
+                    let pace = &mut self.recordings[recording].pace;
+                    pace.seen = pace.seen.max(moment(counts.at_ns).unwrap_or(pace.seen));
                 }
             }
             Item::Totals(totals) => self.close(input, Some(totals)),
@@ -34,6 +35,11 @@ impl Joiner {
     /// Tells that an input has ended.
     pub fn end_input(&mut self, input: usize) {
         self.close(input, None);
+        for number in std::mem::take(&mut self.inputs[input].rebuilt) {
+            let freed = self.recordings[number].pace.end(None);
+            self.keep_freed(number, freed);
+            self.recordings[number].end = Some(self.recordings[number].pace.seen);
+        }
         self.inputs[input].open = false;
     }
 
@@ -43,38 +49,59 @@ impl Joiner {
         };
         let recording = &mut self.recordings[number];
         if let Some(totals) = totals {
-            recording.seen = recording.seen.max(totals.end_ns as i64);
-            recording.end = Some(totals.end_ns as i64);
+            let end = moment(totals.end_ns).unwrap_or(recording.pace.seen);
+            let freed = recording.pace.end(Some(end));
+            recording.end = Some(end);
+            self.keep_freed(number, freed);
             self.totals.sources.push(totals.clone());
             self.count(input, number, Some(&totals.groups));
         } else if recording.end.is_none() {
-            recording.end = Some(recording.seen);
+            // More of a recording without a header may follow.
+            if !recording.header.is_rebuilt() {
+                let freed = recording.pace.end(None);
+                self.keep_freed(number, freed);
+            }
+            let recording = &mut self.recordings[number];
+            recording.end = Some(recording.pace.seen);
             self.count(input, number, None);
         }
     }
 
     fn header(&mut self, input: usize, header: &Header) {
         self.close(input, None);
+        let from = &mut self.inputs[input];
+        from.conns.clear();
+        from.devs.clear();
+        // Lines of both sides in turn, without headers, are two recordings.
+        let known = (from.rebuilt.iter().copied())
+            .find(|known| header.is_rebuilt() && self.recordings[*known].header == *header);
+        if let Some(known) = known {
+            from.recording = Some(known);
+            self.recordings[known].end = None;
+            return;
+        }
         let domain = self.domain(header);
         let start = if header.is_rebuilt() {
             i64::MAX
         } else {
             header.start_ns as i64
         };
+        let number = self.recordings.len();
         self.recordings.push(Recording {
             header: header.clone(),
             domain,
             start,
             end: None,
             input,
-            seen: if header.is_rebuilt() { i64::MIN } else { start },
+            pace: Pace::new(if header.is_rebuilt() { i64::MIN } else { start }),
         });
         let from = &mut self.inputs[input];
-        from.recording = Some(self.recordings.len() - 1);
-        from.conns.clear();
-        from.devs.clear();
+        from.recording = Some(number);
+        if header.is_rebuilt() {
+            from.rebuilt.push(number);
+        }
         let role = header.role;
-        for other in 0..self.recordings.len() {
+        for other in 0..number {
             if self.recordings[other].header.role != role {
                 let other = self.recordings[other].domain;
                 match role {
@@ -107,33 +134,31 @@ impl Joiner {
 
     /// The pair of clocks, made when it is new.
     fn clock(&mut self, host: usize, target: usize) -> u32 {
-        let known = self
-            .clocks
-            .iter()
-            .position(|clock| clock.host == host && clock.target == target);
-        let at = known.unwrap_or_else(|| {
-            let same = host == target;
-            let name = |domain: usize| self.domains[domain].machine.clone();
-            self.clocks.push(Clock {
-                host,
-                target,
-                state: if same && !self.options.estimate_always {
-                    State::Same
-                } else {
-                    State::Unknown
-                },
-                waiting: VecDeque::new(),
-                next_try: 64,
-                report: ClockReport {
-                    host: name(host),
-                    target: name(target),
-                    same,
-                    ..ClockReport::default()
-                },
-            });
-            self.clocks.len() - 1
+        if let Some(known) = self.clock_of.get(&(host, target)) {
+            return *known;
+        }
+        let number = self.clocks.len() as u32;
+        self.clock_of.insert((host, target), number);
+        let same = host == target;
+        let name = |domain: usize| self.domains[domain].machine.clone();
+        self.clocks.push(Clock {
+            host,
+            target,
+            state: if same && !self.options.estimate_always {
+                State::Same
+            } else {
+                State::Unknown
+            },
+            waiting: VecDeque::new(),
+            next_try: 64,
+            report: ClockReport {
+                host: name(host),
+                target: name(target),
+                same,
+                ..ClockReport::default()
+            },
         });
-        at as u32
+        number
     }
 
     fn connection(&mut self, input: usize, info: &Connection) {
@@ -151,7 +176,16 @@ impl Joiner {
             self.pair_up(known);
             return;
         }
+        let name = Name::of_connection(&self.recordings[recording], info);
+        if let Some(known) = self.known_as(&name, &self.inputs[input].conns) {
+            self.conns[known as usize].several = true;
+            self.inputs[input].conns.insert(info.id, known);
+            return;
+        }
         let number = self.conns.len() as u32;
+        if let Some(name) = name {
+            self.names.insert(name, number);
+        }
         let Recording { domain, header, .. } = &self.recordings[recording];
         self.conns.push(Conn {
             recording,
@@ -164,6 +198,7 @@ impl Joiner {
             over: Vec::new(),
             weak: false,
             partner: Vec::new(),
+            several: false,
             named: false,
             matched: 0,
             records: 0,
@@ -178,13 +213,27 @@ impl Joiner {
         self.pair_up(number);
     }
 
+    /// Number of a connection or a device that another recording of the same
+    /// boot has under the same name: it is the same one. But one recording has
+    /// two of a name for a reason, unless its header is lost.
+    fn known_as(&self, name: &Option<Name>, taken: &HashMap<u32, u32>) -> Option<u32> {
+        let name = name.as_ref()?;
+        let known = *self.names.get(name)?;
+        (name.rebuilt || !taken.values().any(|number| *number == known)).then_some(known)
+    }
+
     /// Notes which connections of the other side have the same two addresses.
     fn pair_up(&mut self, number: u32) {
-        let (role, salt) = {
-            let conn = &self.conns[number as usize];
-            (conn.role, self.recordings[conn.recording].header.salt)
+        let conn = &self.conns[number as usize];
+        let (role, salt) = (conn.role, self.recordings[conn.recording].header.salt);
+        let Some(name) = pair_name(role, &conn.info) else {
+            return;
         };
-        for other in 0..self.conns.len() as u32 {
+        let alike = self.pairs.entry(name).or_default();
+        if !alike.contains(&number) {
+            alike.push(number);
+        }
+        for other in alike.clone() {
             let (a, b) = (&self.conns[number as usize], &self.conns[other as usize]);
             if b.role == role || a.over.iter().any(|over| over.conn == other) {
                 continue;
@@ -195,11 +244,10 @@ impl Joiner {
                 (other, number)
             };
             let info = |conn: u32| &self.conns[conn as usize].info;
-            if self.recordings[b.recording].header.salt != salt || !strong(info(host), info(target))
+            if self.recordings[b.recording].header.salt == salt && strong(info(host), info(target))
             {
-                continue;
+                self.bind(host, target, false);
             }
-            self.bind(host, target, false);
         }
     }
 
@@ -230,7 +278,16 @@ impl Joiner {
             dev.named = false;
             return;
         }
+        let recording = self.inputs[input].recording;
+        let name = recording.and_then(|at| Name::of_device(&self.recordings[at], info));
+        if let Some(known) = self.known_as(&name, &self.inputs[input].devs) {
+            self.inputs[input].devs.insert(info.id, known);
+            return;
+        }
         let number = self.devs.len() as u32;
+        if let Some(name) = name {
+            self.names.insert(name, number);
+        }
         self.devs.push(Dev {
             info: Device {
                 id: number + 1,
@@ -278,13 +335,11 @@ impl Joiner {
             return;
         };
         let role = self.recordings[at].header.role;
-        let domain = self.recordings[at].domain;
         self.inputs[input].records += records.len() as u64;
         match role {
             Role::Host => self.totals.host += records.len() as u64,
             Role::Target => self.totals.target += records.len() as u64,
         }
-        let foreign = self.coarsest_needed(at);
         let (mut conn_id, mut conn, mut dev_id, mut dev) = (None, 0, None, 0);
         for record in records {
             if conn_id != Some(record.conn) {
@@ -299,51 +354,73 @@ impl Joiner {
             // Numbers until they are written; ids are one more, so that 0 stays free.
             record.conn = conn;
             record.dev = dev;
+            self.conns[conn as usize].records += 1;
             let over = end(&record);
             let recording = &mut self.recordings[at];
-            if let Some(over) = over {
-                recording.seen = recording.seen.max(over);
-                if recording.header.is_rebuilt() {
-                    let start = crate::limits::start(&record).unwrap_or(over);
-                    recording.start = recording.start.min(start);
-                }
+            if over.is_none_or(|over| recording.pace.take(over, &record)) {
+                self.keep(at, &record);
             }
-            self.conns[conn as usize].records += 1;
-            if foreign.is_some_and(|(n, salt)| !sampled_by(n, salt, &record)) {
-                match role {
-                    Role::Host => self.count_host(cause::NOT_SAMPLED),
-                    Role::Target => self.count_target(cause::NOT_SAMPLED),
-                }
-                continue;
-            }
-            if role == Role::Host && record.has(Flags::Cancelled) {
-                self.count_host(cause::CANCELLED);
-                continue;
-            }
-            let conn = &mut self.conns[conn as usize];
-            conn.generations |= record.cid >> 12 != 0;
-            match role {
-                Role::Host => self.hosts[domain].queue.push_back(record),
-                Role::Target => {
-                    if let Some(times) = TargetTimes::of(&record) {
-                        conn.store.push(&record, times.got);
-                    } else {
-                        *self.target_left.entry(cause::NO_TIMES).or_default() += 1;
-                    }
-                }
+            if self.recordings[at].pace.is_due() {
+                let freed = self.recordings[at].pace.free();
+                self.keep_freed(at, freed);
             }
         }
     }
 
-    /// Sampling of the other side, when all of its recordings of this salt are
-    /// coarser than this one: what they do not have need not be kept.
-    fn coarsest_needed(&self, recording: usize) -> Option<(u32, u32)> {
-        let header = &self.recordings[recording].header;
-        let finest = (self.recordings.iter())
-            .map(|other| &other.header)
-            .filter(|other| other.role != header.role && other.salt == header.salt)
-            .map(|other| other.sampling)
-            .min()?;
-        (finest > header.sampling).then_some((finest, header.salt))
+    /// Takes in records of a recording that waited.
+    fn keep_freed(&mut self, recording: usize, freed: Freed) {
+        for record in &freed.right {
+            self.keep(recording, record);
+        }
+        for _ in &freed.wrong {
+            match self.recordings[recording].header.role {
+                Role::Host => self.count_host(cause::NO_TIMES),
+                Role::Target => self.count_target(cause::NO_TIMES),
+            }
+        }
+    }
+
+    /// Takes in a record whose time can be believed.
+    fn keep(&mut self, recording: usize, record: &Record) {
+        let recording = &mut self.recordings[recording];
+        let (role, domain) = (recording.header.role, recording.domain);
+        if recording.header.is_rebuilt() {
+            let start = crate::limits::start(record).or(end(record));
+            recording.start = recording.start.min(start.unwrap_or(recording.start));
+        }
+        if self.is_foreign(record) {
+            match role {
+                Role::Host => self.count_host(cause::NOT_SAMPLED),
+                Role::Target => self.count_target(cause::NOT_SAMPLED),
+            }
+            return;
+        }
+        if role == Role::Host && record.has(Flags::Cancelled) {
+            return self.count_host(cause::CANCELLED);
+        }
+        let conn = &mut self.conns[record.conn as usize];
+        conn.generations |= record.cid >> 12 != 0;
+        match role {
+            Role::Host => self.hosts[domain].queue.push_back(*record),
+            Role::Target => match TargetTimes::of(record) {
+                Some(times) => conn.store.push(record, times.got),
+                None => self.count_target(cause::NO_TIMES),
+            },
+        }
+    }
+
+    /// Whether all connections a record's may be joined with were sampled, and
+    /// without it: then it need not be kept. While there is none, it is.
+    #[inline]
+    pub(crate) fn is_foreign(&self, record: &Record) -> bool {
+        let conn = &self.conns[record.conn as usize];
+        let own = self.recordings[conn.recording].header.sampling;
+        let finest = (conn.over.iter())
+            .map(|place| self.conns[place.conn as usize].recording)
+            .map(|other| &self.recordings[other].header)
+            .min_by_key(|header| header.sampling);
+        finest.is_some_and(|other| {
+            other.sampling > own && !sampled_by(other.sampling, other.salt, record)
+        })
     }
 }

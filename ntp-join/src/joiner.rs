@@ -4,7 +4,7 @@ use crate::cause;
 use crate::clock::Track;
 use crate::counts::Counted;
 use crate::matching::Claim;
-use crate::names::{Conn, Dev, Domain, Recording};
+use crate::names::{Conn, Dev, Domain, Name, Recording};
 use ntp_record::header::Role;
 use ntp_record::joined::{JoinTotals, Joined};
 use ntp_record::record::Record;
@@ -116,6 +116,8 @@ pub(crate) struct Input {
     pub conns: HashMap<u32, u32>,
     /// See `conns`.
     pub devs: HashMap<u32, u32>,
+    /// Recordings of it whose headers are lost, by number.
+    pub rebuilt: Vec<usize>,
     pub open: bool,
     pub records: u64,
 }
@@ -129,7 +131,13 @@ pub struct Joiner {
     pub(crate) recordings: Vec<Recording>,
     pub(crate) conns: Vec<Conn>,
     pub(crate) devs: Vec<Dev>,
+    /// Numbers of connections and devices by what they are called.
+    pub(crate) names: HashMap<Name, u32>,
+    /// Numbers of connections by their two addresses, the host's first.
+    pub(crate) pairs: HashMap<(String, String), Vec<u32>>,
     pub(crate) clocks: Vec<Clock>,
+    /// Numbers of clocks by host and target.
+    pub(crate) clock_of: HashMap<(usize, usize), u32>,
     pub(crate) hosts: Vec<HostSide>,
     pub(crate) ready: Vec<Joined>,
     /// Recordings in the header of the joined stream, once that is written.
@@ -149,6 +157,7 @@ impl Joiner {
             recording: None,
             conns: HashMap::new(),
             devs: HashMap::new(),
+            rebuilt: Vec::new(),
             open: true,
             records: 0,
         };
@@ -159,7 +168,10 @@ impl Joiner {
             recordings: Vec::new(),
             conns: Vec::new(),
             devs: Vec::new(),
+            names: HashMap::new(),
+            pairs: HashMap::new(),
             clocks: Vec::new(),
+            clock_of: HashMap::new(),
             hosts: Vec::new(),
             ready: Vec::new(),
             headed: None,
@@ -216,6 +228,7 @@ impl Joiner {
         self.inputs[input].recording.map_or(i64::MIN, |recording| {
             let recording = &self.recordings[recording];
             recording
+                .pace
                 .seen
                 .saturating_add(self.domains[recording.domain].shift)
         })

@@ -264,6 +264,7 @@ impl Joiner {
         match () {
             () if before_all => silent,
             () if conn.over.is_empty() => cause::NO_CONNECTION,
+            () if self.is_foreign(record) => cause::NOT_SAMPLED,
             () => cause::WINDOW,
         }
     }

@@ -23,6 +23,7 @@ mod leaving;
 pub mod limits;
 mod matching;
 pub mod names;
+pub mod pace;
 mod report;
 pub use report::lines;
 pub mod run;

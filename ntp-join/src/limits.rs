@@ -55,7 +55,7 @@ const DATA_GOT: &[Point] = &[target::DATA_ARRIVED, target::DATA_READ];
 /// A time that can be reckoned with: up to 36 years since boot, so that sums
 /// of a few do not overflow. What is later is no time at all.
 #[inline]
-fn moment(ns: u64) -> Option<i64> {
+pub(crate) fn moment(ns: u64) -> Option<i64> {
     i64::try_from(ns).ok().filter(|ns| *ns < 1 << 60)
 }
 

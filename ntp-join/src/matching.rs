@@ -135,7 +135,7 @@ impl Joiner {
             .filter_map(|input| input.recording)
             .map(|recording| &self.recordings[recording])
             .filter(|recording| recording.domain == domain && recording.header.role == role)
-            .map(|recording| recording.seen)
+            .map(|recording| recording.pace.seen)
             .min()
             .unwrap_or(i64::MAX)
     }
@@ -440,8 +440,12 @@ impl Joiner {
 
     /// Whether two connections may be the same: neither is known to be
     /// another one of the same recording (an earlier connect of the same addresses).
+    /// Those of several recordings may have been connected again in between.
     fn free(&self, host: u32, target: u32) -> bool {
         let (h, t) = (&self.conns[host as usize], &self.conns[target as usize]);
+        if h.several || t.several {
+            return true;
+        }
         let other = |partner: &[(usize, u32)], recording: usize, conn: u32| {
             (partner.iter()).any(|(known, is)| *known == recording && *is != conn)
         };

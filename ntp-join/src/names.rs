@@ -1,5 +1,6 @@
 //! Who recorded what: machines, recordings, connections and devices of all inputs.
 
+use crate::pace::Pace;
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role};
 use ntp_record::record::Record;
@@ -29,8 +30,8 @@ pub struct Recording {
     pub end: Option<i64>,
     /// Input it comes from, by number.
     pub input: usize,
-    /// Last moment read so far.
-    pub seen: i64,
+    /// How far it was read.
+    pub pace: Pace,
 }
 
 /// A connection of the other side that a connection may be.
@@ -117,6 +118,8 @@ pub struct Conn {
     pub weak: bool,
     /// The one it is, known by the first pair: for each recording of the other side one.
     pub partner: Vec<(usize, u32)>,
+    /// Whether more than one recording, or stretch of one, has it.
+    pub several: bool,
     /// Whether its name is written.
     pub named: bool,
     /// Pairs found.
@@ -154,6 +157,83 @@ pub fn canonical(address: &str) -> String {
             std::net::SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
         })
         .unwrap_or_else(|_| address.to_ascii_lowercase())
+}
+
+/// What a connection or a device is called by all recordings of one boot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    domain: usize,
+    role: Role,
+    sampling: u32,
+    salt: u32,
+    /// Whether the recording's header is lost.
+    pub rebuilt: bool,
+    words: String,
+}
+
+impl Name {
+    fn new(recording: &Recording, words: String) -> Self {
+        let Recording { header, domain, .. } = recording;
+        Name {
+            domain: *domain,
+            role: header.role,
+            sampling: header.sampling,
+            salt: header.salt,
+            rebuilt: header.is_rebuilt(),
+            words,
+        }
+    }
+
+    /// `None` for a connection without addresses, but where ids are all there is.
+    pub fn of_connection(recording: &Recording, info: &Connection) -> Option<Self> {
+        let Connection {
+            id,
+            local,
+            remote,
+            qid,
+            cntlid,
+            instance,
+            hostnqn,
+            subnqn,
+            ..
+        } = info;
+        let words = if !local.is_empty() && !remote.is_empty() {
+            format!("{local} {remote} {qid} {cntlid} {instance} {hostnqn} {subnqn}")
+        } else if recording.header.is_rebuilt() {
+            format!("connection {id}")
+        } else {
+            return None;
+        };
+        Some(Name::new(recording, words))
+    }
+
+    /// The same for a device without a name.
+    pub fn of_device(recording: &Recording, info: &Device) -> Option<Self> {
+        let Device {
+            id,
+            name,
+            path,
+            nsid,
+            subnqn,
+        } = info;
+        let words = if !name.is_empty() {
+            format!("device {nsid} {name} {path} {subnqn}")
+        } else if recording.header.is_rebuilt() {
+            format!("device {id}")
+        } else {
+            return None;
+        };
+        Some(Name::new(recording, words))
+    }
+}
+
+/// Both addresses in one writing, the host's first; `None` while one is not known.
+pub fn pair_name(role: Role, info: &Connection) -> Option<(String, String)> {
+    let (host, target) = match role {
+        Role::Host => (&info.local, &info.remote),
+        Role::Target => (&info.remote, &info.local),
+    };
+    (!host.is_empty() && !target.is_empty()).then(|| (canonical(host), canonical(target)))
 }
 
 /// Both ends equal, seen from either side.

@@ -5,6 +5,7 @@ use crate::joiner::{ClockReport, Joiner};
 use crate::names::ends;
 use ntp_record::cause::{Book, list};
 use ntp_record::header::{Header, Role};
+use std::collections::BTreeSet;
 
 /// Connections named on each side when nothing matched.
 const SHOWN: usize = 3;
@@ -51,7 +52,7 @@ pub fn lines(joiner: &Joiner) -> Vec<String> {
             "{weak} connections were matched by queue, names and commands, not by address (a NAT between host and target?)"
         ));
     }
-    lines.extend(sampling_line(joiner));
+    lines.extend(sampling_lines(joiner));
     if totals.matched == 0 {
         lines.push(why_nothing(joiner));
     }
@@ -103,12 +104,29 @@ fn wall_line(clock: &ClockReport) -> Option<String> {
     ))
 }
 
-fn sampling_line(joiner: &Joiner) -> Option<String> {
-    let coarsest = joiner.headers().map(|header| header.sampling).max()?;
-    let finest = joiner.headers().map(|header| header.sampling).min()?;
-    (coarsest != finest).then(|| {
+/// For each two samplings of connections that are joined.
+fn sampling_lines(joiner: &Joiner) -> impl Iterator<Item = String> {
+    let sampling = |conn: usize| {
+        let recording = joiner.conns[conn].recording;
+        joiner.recordings[recording].header.sampling
+    };
+    let mut unequal = BTreeSet::new();
+    for (number, conn) in joiner.conns.iter().enumerate() {
+        let mut note = |other: u32| {
+            let (a, b) = (sampling(number), sampling(other as usize));
+            if a != b {
+                unequal.insert((a.min(b), a.max(b)));
+            }
+        };
+        // Of those it may be, the one it is, once that is known.
+        conn.partner.iter().for_each(|(_, other)| note(*other));
+        if conn.partner.is_empty() {
+            conn.over.iter().for_each(|place| note(place.conn));
+        }
+    }
+    unequal.into_iter().map(|(fine, coarse)| {
         format!(
-            "the recordings sampled one command in {finest} and one in {coarsest}: only those of one in {coarsest} can be joined"
+            "the recordings sampled one command in {fine} and one in {coarse}: only those of one in {coarse} can be joined"
         )
     })
 }
@@ -240,7 +258,7 @@ impl Joiner {
         Some((
             of().map(|recording| wall(recording, recording.start))
                 .min()?,
-            of().map(|recording| wall(recording, recording.seen))
+            of().map(|recording| wall(recording, recording.pace.seen))
                 .max()?,
         ))
     }

@@ -5,7 +5,8 @@ use crate::report;
 use anyhow::Result;
 use ntp_record::stream::{Format, Item};
 use ntp_record::tool::{self, Commit, OutFile, Status};
-use ntp_record::{Reader, Writer};
+use ntp_record::{Header, Reader, Role, Writer};
+use std::collections::HashMap;
 
 /// What to join.
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ pub fn run(job: &Job) -> Result<Status> {
     let mut writer = Writer::new(out, job.format);
     let mut joiner = Joiner::new(readers.len(), job.options);
     let mut damaged = false;
+    let mut given = Given::default();
     while let Some(number) = joiner.next_input() {
         let reader = &mut readers[number];
         let name = reader.name().to_owned();
@@ -52,6 +54,7 @@ pub fn run(job: &Job) -> Result<Status> {
                     Item::JoinHeader(_) => anyhow::bail!(
                         "{name}: is joined already: give it to ntp-stages, or name the recordings it was made of"
                     ),
+                    Item::Header(header) => given.note(header, number, &name)?,
                     _ => {}
                 }
                 joiner.push(number, &item);
@@ -87,4 +90,29 @@ pub fn run(job: &Job) -> Result<Status> {
     } else {
         Status::Done
     })
+}
+
+/// The recordings read so far, and the file each is in.
+#[derive(Default)]
+struct Given(HashMap<(Role, String, String, u64), (usize, String)>);
+
+impl Given {
+    /// Refuses a recording that was given before: every command of it would
+    /// have two partners.
+    fn note(&mut self, header: &Header, input: usize, file: &str) -> Result<()> {
+        if header.boot_id.is_empty() {
+            return Ok(());
+        }
+        let (boot, machine) = (header.boot_id.clone(), header.machine.clone());
+        let recording = (header.role, boot, machine, header.start_ns);
+        match self.0.insert(recording, (input, file.to_owned())) {
+            Some((first, _)) if first == input => {
+                anyhow::bail!("{file}: holds the same recording twice: give it once")
+            }
+            Some((_, first)) => {
+                anyhow::bail!("{file}: the same recording as {first}: give it once")
+            }
+            None => Ok(()),
+        }
+    }
 }

@@ -70,11 +70,7 @@ pub const CAUSES: &[(Book, &str, &str)] = &[
         "dropped for memory before the clocks were known",
     ),
     (Book::Left, "cancelled", "cancelled by the host"),
-    (
-        Book::Left,
-        "no_times",
-        "without the points that place them in time",
-    ),
+    (Book::Left, "no_times", "without a time that can be right"),
     (
         Book::Lost,
         "ring_full",
