@@ -261,7 +261,7 @@ mod tests {
             "\n  ok  h_recv_skb_fe    nvme_tcp_recv_skb\n",
             "\n  ok  h_sendpage_fe    kernel_sendpage                 (required)\n",
             "\n  ok  h_setup          tracepoint nvme_setup_cmd       (required)\n",
-            "(no such tracepoint; request.start_time_ns stands in)\n",
+            "\n  ok  h_bio_queue      tracepoint block_bio_queue\n",
         ] {
             assert!(text.contains(line), "{line:?} not in\n{text}");
         }
