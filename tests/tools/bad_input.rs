@@ -84,9 +84,10 @@ fn crc32c(bytes: &[u8]) -> u32 {
 fn recordings_that_do_not_fit() {
     let host = case("host.ntp");
     let other = case("../write-64k-r2t/target.ntp");
+    let second = case("../write-64k-r2t/host.ntp");
     // Two of one role, one alone, two that have nothing in common: an answer, and it is no.
     for (args, word) in [
-        (vec![&host, &host], "target"),
+        (vec![&host, &second], "target"),
         (vec![&host], "only one recording"),
         (vec![&host, &other], "connection"),
     ] {
@@ -98,6 +99,13 @@ fn recordings_that_do_not_fit() {
             run.stderr
         );
     }
+}
+
+#[test]
+fn a_recording_given_twice() {
+    let host = case("host.ntp");
+    let args = [&host, &case("target.ntp"), &host];
+    one_line(run("ntp-join", &args), "ntp-join", 2, "give it once");
 }
 
 #[test]
