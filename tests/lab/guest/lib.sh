@@ -182,7 +182,8 @@ in_tgt() {
 capture_start() {
     _n=$1; shift
     [ -x /lab/ntp-capture ] || die "capture $_n: no ntp-capture in this guest"
-    rm -f "/run/lab/$_n.pid" "/run/lab/$_n.rc"
+    # An older recording's messages must not be taken for this one's.
+    rm -f "/run/lab/$_n.pid" "/run/lab/$_n.rc" "/out/$_n.err" "/out/$_n.ntp"
     (
         # The shell ignores SIGINT for what it puts in the background.
         sh -c 'echo $$ > "$0" && exec /usr/bin/genv --default-signal=INT,QUIT "$@"' \
@@ -194,7 +195,7 @@ capture_start() {
     [ ! -f "/run/lab/$_n.rc" ] ||
         die "capture $_n: ended with $(cat "/run/lab/$_n.rc"): $(tail -n 1 "/out/$_n.err")"
 }
-capture_settled() { [ -f "/run/lab/$1.rc" ] || grep -q recording "/out/$1.err"; }
+capture_settled() { [ -f "/run/lab/$1.rc" ] || grep -qs recording "/out/$1.err"; }
 
 # capture_stop NAME: ends it as Ctrl-C does and returns its status; killed
 # (137) when it has not ended after CAPTURE_WAIT seconds (120).
