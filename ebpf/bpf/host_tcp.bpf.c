@@ -91,34 +91,51 @@ INLINE struct request *from_tcp(struct nvme_tcp_request *req)
  * allocated or timed at once (blk_mq_get_new_requests in 6.1, blk_time_get_ns
  * from 6.9 on) that of its first.
  */
-#define STARTED 8192
+#define SETS 2048
+#define WAYS 4
 struct {
 	u64 bio;
 	u64 ns;
-} started[STARTED];
+} started[SETS][WAYS];
 
-INLINE u32 started_index(u64 bio)
+INLINE u32 started_set(u64 bio)
 {
-	return low_half(bio >> 6 ^ bio >> 18) & (STARTED - 1);
+	return low_half(bio >> 6 ^ bio >> 18) & (SETS - 1);
 }
 
 INLINE void on_h_bio_queue(struct bio *bio)
 {
-	u32 i = started_index((u64)bio);
+	u32 set = started_set((u64)bio), way = 0;
+	u64 oldest = started[set][0].ns;
 
+#pragma unroll
+	for (u32 i = 1; i < WAYS; i++)
+		if (started[set][i].ns < oldest) {
+			oldest = started[set][i].ns;
+			way = i;
+		}
+	way &= WAYS - 1;
 	/* a reader between the two stores finds no bio */
-	started[i].bio = 0;
-	started[i].ns = bpf_ktime_get_ns();
-	started[i].bio = (u64)bio;
+	started[set][way].bio = 0;
+	started[set][way].ns = bpf_ktime_get_ns();
+	started[set][way].bio = (u64)bio;
 }
 TRACEPOINT1(h_bio_queue)
 
+/* Latest time at which a bio of that address came; 0 when it was not seen. */
 INLINE u64 started_at(u64 bio)
 {
-	u32 i = started_index(bio);
-	u64 ns = started[i].ns;
+	u32 set = started_set(bio);
+	u64 latest = 0;
 
-	return started[i].bio == bio ? ns : 0;
+#pragma unroll
+	for (u32 i = 0; i < WAYS; i++) {
+		u64 ns = started[set][i].ns;
+
+		if (started[set][i].bio == bio && ns > latest)
+			latest = ns;
+	}
+	return latest;
 }
 
 /* Of a bio that was split the front part is a new one, and names the old (bio_chain). */
