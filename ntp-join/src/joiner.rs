@@ -15,7 +15,7 @@ use std::io;
 /// What can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Records held in memory at most, about 200 bytes each.
+    /// Records held in memory at most, about 250 bytes each.
     pub window: usize,
     /// How long a record waits for a partner that was written late, ns.
     pub lag: i64,

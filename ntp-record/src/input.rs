@@ -56,7 +56,7 @@ impl Reader {
             Self::from_read(path, Box::new(file))
         } else {
             // SAFETY: the map is only read, and recordings are only appended to while they are
-            // read. A file that another process cuts short meanwhile ends this one with SIGBUS;
+            // read: ntp-capture puts a new file in an old one's place. A file that another process cuts short meanwhile ends this one with SIGBUS;
             // it does not give wrong values.
             #[expect(unsafe_code, reason = "memory maps have no safe constructor")]
             let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
