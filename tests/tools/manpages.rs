@@ -142,6 +142,21 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
+/// Every cause a total can name is told of where its reader will look.
+#[test]
+fn pages_tell_of_every_cause() {
+    use ntp_record::cause::{Book, CAUSES};
+    let pages = pages();
+    for (book, code, _) in CAUSES {
+        let tool = match book {
+            Book::Left => "ntp-join",
+            Book::Lost | Book::Miss => "ntp-capture",
+        };
+        let (_, page) = pages.iter().find(|(name, _)| name == tool).expect("page");
+        assert!(page.contains(code), "man/{tool}.1 does not tell of {code}");
+    }
+}
+
 #[test]
 fn a_page_has_the_options_of_the_help() {
     let pages = pages();
