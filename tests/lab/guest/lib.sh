@@ -27,8 +27,8 @@ wait_for() {
 
 # ---- drives ----------------------------------------------------------------
 
-# null_blk NAME NSEC MIB [MEMORY_BACKED]: a drive that answers after NSEC
-# nanoseconds; prints its device.
+# null_blk NAME NSEC MIB [MEMORY_BACKED [ATTRIBUTE=VALUE...]]: a drive that
+# answers after NSEC nanoseconds; prints its device.
 null_blk() {
     modprobe null_blk nr_devices=0 || die "null_blk: module not loaded"
     _d=$CONFIG/nullb/$1
@@ -39,6 +39,9 @@ null_blk() {
     echo 2 > "$_d/irqmode"
     echo "$2" > "$_d/completion_nsec"
     echo "${4:-0}" > "$_d/memory_backed"
+    for _a in ${5:+"$@"}; do
+        case $_a in *=*) echo "${_a#*=}" > "$_d/${_a%%=*}" || die "null_blk $1: $_a" ;; esac
+    done
     echo 1 > "$_d/power" || die "null_blk $1: not powered"
     # Older kernels name the disk by its index, newer ones as the folder.
     if [ -b "/dev/$1" ]; then echo "/dev/$1"; else echo "/dev/nullb$(cat "$_d/index")"; fi
@@ -67,6 +70,20 @@ file_drive() {
         die "file_drive: no room for $2 MiB on $1"
     sync
     echo /mnt/drive/image
+}
+
+# nvme_drive: QEMU's emulated NVMe drive (1 GiB that reads as zeroes, in
+# every guest); prints its device.
+nvme_drive() {
+    modprobe nvme || die "nvme_drive: module not loaded"
+    wait_for 20 nvme_drive_once || die "nvme_drive: not found"
+}
+nvme_drive_once() {
+    for _c in /sys/class/nvme/nvme*; do
+        [ "$(cat "$_c/transport" 2> /dev/null)" = pcie ] || continue
+        nvme_disk_once "$(basename "$_c")" 1 && return 0
+    done
+    return 1
 }
 
 # ---- target ----------------------------------------------------------------
@@ -99,6 +116,22 @@ nvmet_port() {
     echo "$3" > "$_p/addr_trsvcid"
     [ -z "$5" ] || echo "$5" > "$_p/param_inline_data_size"
     ln -s "$CONFIG/nvmet/subsystems/$4" "$_p/subsystems/$4" || die "nvmet_port $1: $2:$3 not opened"
+}
+
+# nvmet_clear: every port and subsystem goes; connected hosts lose them.
+nvmet_clear() {
+    for _p in "$CONFIG"/nvmet/ports/*; do
+        [ -d "$_p" ] || continue
+        for _s in "$_p"/subsystems/*; do [ ! -L "$_s" ] || rm "$_s"; done
+        rmdir "$_p" || die "nvmet_clear: $_p remains"
+    done
+    for _s in "$CONFIG"/nvmet/subsystems/*; do
+        [ -d "$_s" ] || continue
+        for _i in "$_s"/namespaces/*; do
+            [ ! -d "$_i" ] || { echo 0 > "$_i/enable" && rmdir "$_i"; }
+        done
+        rmdir "$_s" || die "nvmet_clear: $_s remains"
+    done
 }
 
 # ---- host ------------------------------------------------------------------
@@ -214,4 +247,15 @@ fio_run() {
     _dev=$1; shift
     /usr/bin/fio --name=lab --filename="$_dev" --ioengine=libaio --direct=1 \
         --group_reporting --output-format=json --output="${FIO_OUT:-/out/fio.json}" "$@"
+}
+
+# fio_depths DEVICE ARGS...: one after the other, at depth 1, 8 and 32, a
+# second each unless ARGS say otherwise; DEVICE may be several, with colons
+# between.
+fio_depths() {
+    _dev=$1; shift
+    /usr/bin/fio --filename="$_dev" --ioengine=libaio --direct=1 --time_based --runtime=1 \
+        --output-format=json --output="${FIO_OUT:-/out/fio.json}" "$@" \
+        --name=depth1 --iodepth=1 --name=depth8 --stonewall --iodepth=8 \
+        --name=depth32 --stonewall --iodepth=32
 }
