@@ -2,64 +2,91 @@
 //! so the order of any two points is known. Written from the points' meaning,
 //! not from the code of ntp-join and ntp-stages.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ntp_record::point::{host, target};
-use ntp_record::{Flags, Item, JoinTotals, Joined, Reader, Record, Role, Totals};
-use std::collections::HashMap;
+use ntp_record::{
+    Connection, Device, Flags, Header, Item, JoinTotals, Joined, Reader, Record, Role, Totals,
+};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// A recording, read whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recording {
+    /// The header of its only segment.
+    pub header: Header,
     /// Every record.
     pub records: Vec<Record>,
+    /// The connections that records name, by id.
+    pub connections: HashMap<u32, Connection>,
+    /// The devices that records name, by id.
+    pub devices: HashMap<u32, Device>,
     /// The totals of its only segment.
     pub totals: Totals,
-    /// When it began, ns of its clock.
-    pub start_ns: u64,
+}
+
+/// A joined stream, read whole.
+#[derive(Debug)]
+pub struct Pairs {
+    /// Every pair.
+    pub pairs: Vec<Joined>,
+    /// The connections of both sides, by id.
+    pub connections: HashMap<u32, Connection>,
+    /// What became of every record.
+    pub totals: JoinTotals,
 }
 
 /// Reads a recording; anything damaged or missing is an error.
 pub fn recording(path: &Path, role: Role) -> Result<Recording> {
     let mut reader = Reader::open(&path.display().to_string())?;
-    let mut recording = Recording::default();
-    let (mut headers, mut totals) = (0, 0);
+    let (mut records, mut connections, mut devices) = (Vec::new(), HashMap::new(), HashMap::new());
+    let (mut headers, mut all_totals) = (Vec::new(), Vec::new());
     while let Some(item) = reader.next()? {
         match item {
-            Item::Header(header) => {
-                anyhow::ensure!(header.role == role, "role {:?}", header.role);
-                recording.start_ns = header.start_ns;
-                headers += 1;
-            }
-            Item::Records(records) => recording.records.extend_from_slice(records),
-            Item::Totals(t) => {
-                recording.totals = t;
-                totals += 1;
-            }
+            Item::Header(h) => headers.push(h),
+            Item::Connection(c) => drop(connections.insert(c.id, c)),
+            Item::Device(d) => drop(devices.insert(d.id, d)),
+            Item::Records(r) => records.extend_from_slice(r),
+            Item::Totals(t) => all_totals.push(t),
             Item::Damage(damage) => bail!("damaged: {damage:?}"),
             _ => {}
         }
     }
-    anyhow::ensure!(
-        headers == 1 && totals == 1,
-        "{headers} headers, {totals} totals"
+    let (Some(header), Some(totals)) = (headers.pop(), all_totals.pop()) else {
+        bail!("{} headers, {} totals", headers.len(), all_totals.len());
+    };
+    ensure!(
+        headers.is_empty() && all_totals.is_empty(),
+        "more than one segment"
     );
-    Ok(recording)
+    ensure!(header.role == role, "role {:?}", header.role);
+    Ok(Recording {
+        header,
+        records,
+        connections,
+        devices,
+        totals,
+    })
 }
 
-/// Reads a joined stream: the pairs, and what became of every record.
-pub fn joined(path: &Path) -> Result<(Vec<Joined>, JoinTotals)> {
+/// Reads a joined stream.
+pub fn joined(path: &Path) -> Result<Pairs> {
     let mut reader = Reader::open(&path.display().to_string())?;
-    let (mut all, mut totals) = (Vec::new(), None);
+    let (mut pairs, mut connections, mut totals) = (Vec::new(), HashMap::new(), None);
     while let Some(item) = reader.next()? {
         match item {
-            Item::Joined(joined) => all.extend_from_slice(joined),
+            Item::Joined(joined) => pairs.extend_from_slice(joined),
+            Item::Connection(c) => drop(connections.insert(c.id, c)),
             Item::JoinTotals(t) => totals = Some(t),
             Item::Damage(damage) => bail!("damaged: {damage:?}"),
             _ => {}
         }
     }
-    Ok((all, totals.context("no totals")?))
+    Ok(Pairs {
+        pairs,
+        connections,
+        totals: totals.context("no totals")?,
+    })
 }
 
 /// The points of a joined command in the order in which they happened, on one
@@ -122,19 +149,24 @@ pub fn out_of_order(pairs: &[Joined]) -> Vec<(usize, &'static str, &'static str)
     pairs.iter().enumerate().filter_map(wrong).collect()
 }
 
-/// Pairs that cannot be one command: another key, or the target did not see it
-/// while it was in flight on the host, or a target record used twice.
-pub fn wrong_pairs(pairs: &[Joined]) -> usize {
+/// Pairs that cannot be one command: another key, not the two ends of one
+/// connection, or the target did not see it while it was in flight on the host,
+/// or a target record used twice. A command id is in use once at a time on a
+/// connection, so on one clock a pair that passes is the right one.
+pub fn wrong_pairs(joined: &Pairs) -> usize {
     let key = |r: &Record| (r.cid, r.opcode, r.nsid, r.slba, r.length);
-    let mut used = HashMap::new();
+    let ends = |id: u32| joined.connections.get(&id).map(|c| (&c.local, &c.remote));
+    let mut used = HashSet::new();
     let mut wrong = 0;
-    for pair in pairs {
+    for pair in &joined.pairs {
+        let (host, target) = (ends(pair.host.conn), ends(pair.target.conn));
+        let same = host.is_some() && host == target.map(|(local, remote)| (remote, local));
         let begin = pair.host.time(host::SEND_BEGIN);
         let end = pair.host.time(host::COMPLETED);
         let seen = pair.target.time(target::RECEIVED);
         let inside = begin <= seen && (end.is_none() || seen <= end);
-        let twice = used.insert((key(&pair.target), seen), ()).is_some();
-        wrong += usize::from(key(&pair.host) != key(&pair.target) || !inside || twice);
+        let twice = !used.insert((pair.target.conn, key(&pair.target), seen));
+        wrong += usize::from(key(&pair.host) != key(&pair.target) || !same || !inside || twice);
     }
     wrong
 }

@@ -207,6 +207,29 @@ in_tgt() {
     ip netns exec tgt /bin/sh -c ". /lab/lib.sh; mount -t configfs none $CONFIG; $1"
 }
 
+# rps DEVICE CPU: what DEVICE receives is handled by that CPU.
+rps() {
+    printf '%x\n' $((1 << $2)) > "/sys/class/net/$1/queues/rx-0/rps_cpus" || die "rps: not set on $1"
+}
+
+# ---- load ------------------------------------------------------------------
+
+# hog CPU MS: a real-time task that holds a CPU for MS of every 2 * MS
+# milliseconds, until hog_end.
+hog() {
+    /usr/bin/chrt -f 50 /usr/bin/fio --name=hog --thread --ioengine=cpuio --cpuload=50 \
+        --cpuchunks=$(($2 * 1000)) --cpus_allowed="$1" --time_based --runtime=600 \
+        --output=/run/lab/hog.out > /dev/null 2>&1 < /dev/null &
+    echo $! > /run/lab/hog.pid
+    usleep 500000
+    kill -0 "$(cat /run/lab/hog.pid)" || die "hog: $(cat /run/lab/hog.out)"
+}
+hog_end() {
+    kill -INT "$(cat /run/lab/hog.pid)" 2> /dev/null
+    wait_for 10 hog_gone || kill -KILL "$(cat /run/lab/hog.pid)"
+}
+hog_gone() { ! kill -0 "$(cat /run/lab/hog.pid)" 2> /dev/null; }
+
 # ---- tools -----------------------------------------------------------------
 
 # capture_start NAME ARGS...: ntp-capture in the background, recording to

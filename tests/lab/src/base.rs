@@ -20,6 +20,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("bin/ss", "usr/bin/ss"),
     ("sbin/dmsetup", "usr/bin/dmsetup"),
     ("sbin/tc", "usr/bin/tc"),
+    ("usr/bin/chrt", "usr/bin/chrt"),
     // Busybox has an env of its own, without --default-signal.
     ("usr/bin/env", "usr/bin/genv"),
     ("usr/bin/fio", "usr/bin/fio"),

@@ -9,6 +9,10 @@ use std::path::Path;
 pub struct Fio {
     /// I/Os completed.
     pub ios: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Synchronising calls (fsync): flushes of a block device.
+    pub syncs: u64,
     /// Mean of the completion latency (after the submitting call returned), us.
     pub clat_us: f64,
     /// Mean of the whole latency, us.
@@ -31,12 +35,16 @@ impl Fio {
     pub fn read(path: &Path) -> Result<Fio> {
         let text = std::fs::read(path).with_context(|| path.display().to_string())?;
         let json: Value = serde_json::from_slice(&text).context("fio.json")?;
-        let (mut ios, mut clat, mut lat) = (0, 0.0, 0.0);
+        let (mut ios, mut bytes, mut syncs, mut clat, mut lat) = (0, 0, 0, 0.0, 0.0);
         for job in json["jobs"].as_array().context("jobs")? {
+            syncs += job["sync"]["total_ios"].as_u64().unwrap_or(0);
             for direction in ["read", "write", "trim"] {
                 let side = &job[direction];
                 let n = side["total_ios"].as_u64().unwrap_or(0);
                 ios += n;
+                if direction != "trim" {
+                    bytes += side["io_bytes"].as_u64().unwrap_or(0);
+                }
                 clat += n as f64 * side["clat_ns"]["mean"].as_f64().unwrap_or(0.0) / 1e3;
                 lat += n as f64 * side["lat_ns"]["mean"].as_f64().unwrap_or(0.0) / 1e3;
             }
@@ -44,6 +52,8 @@ impl Fio {
         let n = (ios as f64).max(1.0);
         Ok(Fio {
             ios,
+            bytes,
+            syncs,
             clat_us: clat / n,
             lat_us: lat / n,
         })

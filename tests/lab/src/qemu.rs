@@ -74,7 +74,10 @@ impl Machine<'_> {
         c.arg("-device")
             .arg(format!("virtserialport,chardev=lab,name={PORT_NAME}"));
         // A drive behind a real NVMe controller, for targets that want one.
-        c.args(["-blockdev", "driver=null-co,node-name=drive,size=1G,read-zeroes=on"]);
+        c.args([
+            "-blockdev",
+            "driver=null-co,node-name=drive,size=1073741824,read-zeroes=on",
+        ]);
         c.args(["-device", "nvme,serial=lab,drive=drive"]);
         if let Some(net) = self.net {
             c.arg("-netdev").arg(format!(

@@ -13,7 +13,7 @@ use crate::apt::Apt;
 use crate::say;
 
 /// Programs that go into guests, or that prepare them.
-const TOOLS: [&str; 9] = [
+const TOOLS: [&str; 10] = [
     "busybox-static",
     "coreutils",
     "dmsetup",
@@ -22,6 +22,7 @@ const TOOLS: [&str; 9] = [
     "kmod",
     "libgcc-s1",
     "nvme-cli",
+    "util-linux",
     "xz-utils",
 ];
 

@@ -1,0 +1,416 @@
+//! Where the time went, against what was put in: delays of drive and network,
+//! hogged workers, and clocks of which the difference is known.
+
+use crate::KERNELS;
+use ntp_record::point::{host, target};
+use ntp_tests::check::{self, Checked, USUAL};
+use ntp_tests::clock::{self, Clock};
+use ntp_tests::machine::{Machine, NQN, alone};
+use ntp_tests::results;
+use ntp_tests::tools::shell;
+use ntp_tests::truth;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const STAGES: [&str; 5] = [
+    "host block layer",
+    "host driver",
+    "network",
+    "target driver",
+    "storage",
+];
+
+/// A target in a network namespace, with a fast drive (60 us) and a slow one
+/// (2060 us) as namespaces 1 and 2 of each controller.
+const APART: &str = "
+fast=$(null_blk fast 60000 1024) && slow=$(null_blk slow 2060000 1024) &&
+netns_target && nvmet_subsys nqn.2024-01.lab:drive $fast $slow &&
+in_tgt 'nvmet_port 1 10.9.0.2 4420 nqn.2024-01.lab:drive'";
+
+/// Connects with these options; `$fast` and `$slow` are then the disks.
+fn connected(options: &str) -> String {
+    format!(
+        "nvme_disconnect {NQN}\n\
+         c=$(nvme_connect {NQN} 10.9.0.2 4420 '{options}') || exit\n\
+         fast=$(nvme_disk $c 1) && slow=$(nvme_disk $c 2) || exit\n"
+    )
+}
+
+fn netem(out: u64, back: u64) -> String {
+    format!("netem h0 {out} && in_tgt 'netem t0 {back}' || exit\n")
+}
+
+type Means = BTreeMap<&'static str, f64>;
+
+fn means(checked: &Checked) -> Means {
+    STAGES.map(|s| (s, checked.stage_us(s))).into()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Difference of each stage's mean, the median over the pairs of runs.
+fn raised(pairs: &[(Means, Means)]) -> Means {
+    let of = |s| median(pairs.iter().map(|(base, with)| with[s] - base[s]).collect());
+    STAGES.map(|s| (s, of(s))).into()
+}
+
+/// One stage rises by what was put in, the others stay.
+fn only(what: &str, raised: &Means, stage: &str, by: f64) {
+    results::note(what, &format!("{raised:.0?} us"));
+    for (name, change) in raised {
+        if *name == stage {
+            assert!(
+                (change - by).abs() <= by / 10.0,
+                "{what}: {name} {change:.0} us, not {by}"
+            );
+        } else {
+            assert!(
+                change.abs() < 300.0,
+                "{what}: {name} changed by {change:.0} us"
+            );
+        }
+    }
+}
+
+fn injected(kernel: &str) {
+    let _one = alone();
+    let mut m = Machine::boot(kernel);
+    m.sh(
+        120,
+        &format!(
+            "{APART} || exit\n{}echo $fast > /run/fast; echo $slow > /run/slow",
+            connected("")
+        ),
+    );
+    let load = |disk: &str, seconds: u64| {
+        format!(
+            "fio_run $(cat /run/{disk}) --rw=randread --bs=4k --iodepth=1 --time_based --runtime={seconds}"
+        )
+    };
+    let mut run = |name: &str, (out, back): (u64, u64), disk: &str, seconds| {
+        m.sh(60, &netem(out, back));
+        let dir = m.record(name, "-s 1", &load(disk, seconds));
+        let checked = check::one_clock(&format!("{kernel}, {name}"), &dir, 100, USUAL);
+        (dir, means(&checked))
+    };
+    let (mut drive, mut network) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (_, base) = run("no delay", (0, 0), "fast", 2);
+        drive.push((
+            base.clone(),
+            run("drive 2000 us slower", (0, 0), "slow", 2).1,
+        ));
+        network.push((
+            base,
+            run("network 3000 us slower each way", (3000, 3000), "fast", 3).1,
+        ));
+    }
+    only(
+        &format!("{kernel}, drive delayed by 2000 us"),
+        &raised(&drive),
+        "storage",
+        2000.0,
+    );
+    only(
+        &format!("{kernel}, network delayed by 2 x 3000 us"),
+        &raised(&network),
+        "network",
+        6000.0,
+    );
+    // One direction only: no estimate may take it for a difference of the clocks beyond its bound.
+    for (name, delays) in [("3000 us out", (3000, 0)), ("3000 us back", (0, 3000))] {
+        let (dir, _) = run(name, delays, "fast", 3);
+        clocks(&format!("{kernel}, {name}"), &dir);
+    }
+    m.end();
+}
+
+/// The same recording with the target on another clock: the estimate is within
+/// its bound of the truth for every command, and so are both directions.
+fn clocks(what: &str, dir: &Path) {
+    let truth = truth::joined(&dir.join("joined.ntp")).expect("joined");
+    let way = |from: fn(&ntp_record::Joined) -> Option<(u64, u64)>| {
+        let times: Vec<f64> = truth
+            .pairs
+            .iter()
+            .filter_map(from)
+            .map(|(a, b)| b as f64 - a as f64)
+            .collect();
+        times.iter().sum::<f64>() / times.len() as f64 / 1e3
+    };
+    let out = way(|p| {
+        Some((
+            p.host.time(host::SEND_BEGIN)?,
+            p.target.time(target::ARRIVED)?,
+        ))
+    });
+    let back = way(|p| {
+        Some((
+            p.target.time(target::SEND_BEGIN)?,
+            p.host.time(host::RESP_ARRIVED)?,
+        ))
+    });
+    for clock in [
+        Clock {
+            ahead_ns: 0,
+            drift_ppm: 0,
+        },
+        Clock {
+            ahead_ns: 754_321_000_000,
+            drift_ppm: 0,
+        },
+        Clock {
+            ahead_ns: 3_600_000_000_000,
+            drift_ppm: 200,
+        },
+        Clock {
+            ahead_ns: 86_400_000_000_000,
+            drift_ppm: -200,
+        },
+    ] {
+        clock::on_another_clock(&dir.join("target.ntp"), &dir.join("far.ntp"), clock)
+            .expect("far.ntp");
+        shell(dir, "ntp-join -o far-joined.ntp host.ntp far.ntp").expect(0);
+        let far = truth::joined(&dir.join("far-joined.ntp")).expect("joined");
+        assert_eq!(
+            far.pairs.len(),
+            truth.pairs.len(),
+            "{what}: {:?}",
+            far.totals
+        );
+        let errors: Vec<_> = far.pairs.iter().map(|p| clock::error(p, clock)).collect();
+        let worst = errors.iter().map(|(e, _)| *e).max().unwrap_or(0);
+        let bound = errors.iter().map(|(_, b)| *b).max().unwrap_or(0);
+        let beyond = errors.iter().filter(|(e, b)| e > b).count();
+        assert_eq!(
+            beyond, 0,
+            "{what}: {clock:?}: beyond its bound in {beyond}, worst {worst} ns"
+        );
+        let rows = shell(dir, "ntp-stages far-joined.ntp").expect(0).text();
+        let estimate = |name: &str| {
+            rows.lines()
+                .map(|l| serde_json::from_str::<serde_json::Value>(l).expect("row"))
+                .find(|r| r["component"] == name)
+                .map(|r| {
+                    (
+                        r["mean_ns"].as_f64().expect("mean") / 1e3,
+                        r["bound_ns"].as_f64().expect("bound") / 1e3,
+                    )
+                })
+                .expect(name)
+        };
+        let (to, to_bound) = estimate("host to target (estimated)");
+        let (from, from_bound) = estimate("target to host (estimated)");
+        results::note(
+            &format!(
+                "{what}, clock {} s ahead, {} ppm",
+                clock.ahead_ns / 1_000_000_000,
+                clock.drift_ppm
+            ),
+            &format!(
+                "offset wrong by at most {:.1} us, bound {:.1} us; out {to:.0} us (true {out:.0}), \
+                 back {from:.0} us (true {back:.0}), bound {to_bound:.0} us",
+                worst as f64 / 1e3,
+                bound as f64 / 1e3
+            ),
+        );
+        assert!(
+            (to - out).abs() <= to_bound,
+            "{what}: out {to} us, true {out} us, bound {to_bound}"
+        );
+        assert!(
+            (from - back).abs() <= from_bound,
+            "{what}: back {from} us, true {back} us, bound {from_bound}"
+        );
+    }
+}
+
+/// A real-time task holds the CPU of a queue's worker, 4 ms of every 8.
+fn hogged(kernel: &str) {
+    let _one = alone();
+    let mut m = Machine::boot(kernel);
+    m.sh(120, APART);
+    // Queue workers run on CPU 0, for the host by its rule, for the target by where packets come in.
+    let steer = |m: &mut Machine, host: u8, target: u8| {
+        m.sh(60, &format!("rps h0 {host} && in_tgt 'rps t0 {target}'"));
+    };
+    let fio = |cpu: u8, more: &str| {
+        format!(
+            "fio_run $(cat /run/fast) --rw=randread --bs=4k --time_based --runtime=3 --cpus_allowed={cpu} {more}"
+        )
+    };
+    let connect = |m: &mut Machine, options: &str| {
+        m.sh(60, &format!("{}echo $fast > /run/fast", connected(options)));
+    };
+    let pair = |m: &mut Machine, name: &str, cpu: u8, load: &str| {
+        let free = m.record("free", "-s 1", load);
+        let free = check::one_clock(&format!("{kernel}, {name}, free"), &free, 50, USUAL);
+        let hogged = m.record(
+            "hogged",
+            "-s 1",
+            &format!("hog {cpu} 4; {load}; s=$?; hog_end; [ $s = 0 ]"),
+        );
+        let hogged = check::one_clock(&format!("{kernel}, {name}, hogged"), &hogged, 50, USUAL);
+        let change: Means = STAGES
+            .map(|s| (s, hogged.stage_us(s) - free.stage_us(s)))
+            .into();
+        results::note(&format!("{kernel}, {name}"), &format!("{change:.0?} us"));
+        (free, hogged, change)
+    };
+
+    // The host's worker, on CPU 0, must send what CPU 1 submits; a polled queue reads its own responses.
+    steer(&mut m, 1, 1);
+    connect(&mut m, "nr_io_queues=1,nr_poll_queues=1");
+    let polled = fio(1, "--ioengine=io_uring --hipri");
+    let (_, _, change) = pair(
+        &mut m,
+        "the host worker's CPU held, polled queue",
+        0,
+        &polled,
+    );
+    assert!(change["host driver"] > 800.0, "{kernel}: {change:?}");
+    for stage in ["network", "target driver", "storage"] {
+        assert!(
+            change[stage] < change["host driver"] / 3.0,
+            "{kernel}: {stage}: {change:?}"
+        );
+    }
+
+    // Without polling the worker also reads the responses: that wait is the host's receive path, not the wire.
+    connect(&mut m, "nr_io_queues=1");
+    let (free, held, change) = pair(&mut m, "the host worker's CPU held", 0, &fio(1, ""));
+    assert!(change["host driver"] > 800.0, "{kernel}: {change:?}");
+    let wire = |c: &Checked| c.component_us("network: wire and NICs (computed)");
+    let receive = |c: &Checked| c.component_us("network: host receive path");
+    println!(
+        "{kernel}: wire {:.0} to {:.0} us, host receive path {:.0} to {:.0} us",
+        wire(&free),
+        wire(&held),
+        receive(&free),
+        receive(&held)
+    );
+    assert!(
+        wire(&held) - wire(&free) < change["host driver"] / 3.0,
+        "{kernel}: the wire"
+    );
+
+    // The target's worker, on CPU 1, where its packets come in; the host sends from CPU 0 itself.
+    steer(&mut m, 0, 1);
+    connect(&mut m, "nr_io_queues=1");
+    let (_, held, change) = pair(&mut m, "the target worker's CPU held", 1, &fio(0, ""));
+    let receive = held.component_us("network: target receive path");
+    println!("{kernel}: target receive path {receive:.0} us");
+    assert!(
+        receive + held.stage_us("target driver") > 800.0,
+        "{kernel}: {change:?}"
+    );
+    for stage in ["host block layer", "host driver", "storage"] {
+        assert!(
+            change[stage] < (change["network"] + change["target driver"]) / 3.0,
+            "{kernel}: {stage}: {change:?}"
+        );
+    }
+
+    // One queue, eight jobs, and its worker held half of the time: the commands wait in front of it.
+    let (_, held, _) = pair(
+        &mut m,
+        "eight jobs, one queue, the target worker's CPU held",
+        1,
+        &fio(0, "--numjobs=8 --iodepth=2"),
+    );
+    let group = held.groups().next().expect("group");
+    let largest = group.largest.clone().expect("largest");
+    println!(
+        "{kernel}: L {:?} of 16 in flight, largest {largest}, {:?}",
+        group.l, group.largest_share
+    );
+    assert!(
+        largest.starts_with("network") || largest.starts_with("target driver"),
+        "{kernel}: {largest}"
+    );
+    let l = group.l.expect("queue depth");
+    assert!((8.0..=16.5).contains(&l), "{kernel}: L {l} of 16 in flight");
+    m.end();
+}
+
+/// One slot in the drive and eight jobs: the commands wait in front of the drive.
+fn starved(kernel: &str) {
+    let _one = alone();
+    let mut m = Machine::boot(kernel);
+    m.sh(120, &format!(
+        "d=$(null_blk one 4000000 1024 0 submit_queues=1 hw_queue_depth=1) && nvmet_subsys {NQN} $d &&
+        nvmet_port 1 127.0.0.1 4420 {NQN} && c=$(nvme_connect {NQN} 127.0.0.1 4420 nr_io_queues=1) &&
+        nvme_disk $c 1 > /run/disk"));
+    let dir = m.record(
+        "one slot",
+        "-s 1",
+        "fio_run $(cat /run/disk) --rw=randread --bs=4k --time_based --runtime=4 --numjobs=8",
+    );
+    let what = format!("{kernel}, eight jobs on a drive of one slot");
+    let checked = check::one_clock(&what, &dir, 200, USUAL);
+    let group = checked.groups().next().expect("group");
+    let l = group.l.expect("queue depth");
+    let waiting = checked.component_us("target block layer, submission");
+    let drive = checked.component_us("drive");
+    results::note(
+        &what,
+        &format!(
+            "largest {:?}, L {l:.2} of 8, waiting for the slot {waiting:.0} us, drive {drive:.0} us",
+            group.largest
+        ),
+    );
+    assert!(
+        group
+            .largest
+            .as_ref()
+            .is_some_and(|s| s.starts_with("storage")),
+        "{what}"
+    );
+    // Eight in flight all the time, of which one is in the drive.
+    assert!((7.0..=8.1).contains(&l), "{what}: L {l}");
+    assert!(
+        waiting > 5.0 * drive,
+        "{what}: waiting {waiting} us, drive {drive} us"
+    );
+    assert!(
+        drive > 4000.0 && drive < 6000.0,
+        "{what}: {drive} us in the drive"
+    );
+    m.end();
+}
+
+#[test]
+fn injected_6_12() {
+    injected(KERNELS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn injected_6_1() {
+    injected(KERNELS[0]);
+}
+
+#[test]
+fn hogged_6_1() {
+    hogged(KERNELS[0]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn hogged_6_12() {
+    hogged(KERNELS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn starved_6_1() {
+    starved(KERNELS[0]);
+}
+
+#[test]
+fn starved_6_12() {
+    starved(KERNELS[1]);
+}
