@@ -468,10 +468,17 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 }
 ENTRY3(h_copy_bits, skb_copy_bits)
 
-/* Arrival of the byte at seq, or 0 when what is known cannot belong to the command. */
+/*
+ * Arrival of the byte at seq, or 0 when what is known cannot belong to the
+ * command: under TLS the stream's sequence numbers are those of its records.
+ */
 INLINE u64 arrival_for(struct flight *f, struct queue *q, u32 seq)
 {
-	u64 ns = arrival_of(q, seq);
+	u64 ns;
+
+	if (f->tls)
+		return 0;
+	ns = arrival_of(q, seq);
 
 	return ns >= f->r.at[NTP_H_SEND_BEGIN] ? ns : 0;
 }

@@ -281,6 +281,9 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	flight_init(&f, &c, bytes);
 	tq = READ(to_tcp(req), queue);
 	f.queue = (u64)tq;
+	/* the stream's sequence numbers are those of the TLS records: no arrival can be told */
+	if (HAS(struct nvmet_tcp_queue, tls_pskid))
+		f.tls = READ(tq, tls_pskid) != 0;
 	q = queue_get(f.queue);
 	if (q) {
 		sock = READ(tq, sock);
@@ -289,12 +292,11 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 		/* Connect comes before there is a controller: named by the next */
 		if (!q->announced && READ(sq, ctrl))
 			connection_name(q, sq, now);
-		read_at(q, now, &f.r.at[NTP_T_ARRIVED], &f.r.at[NTP_T_PDU_READ]);
+		if (!f.tls)
+			read_at(q, now, &f.r.at[NTP_T_ARRIVED], &f.r.at[NTP_T_PDU_READ]);
 	}
 	f.r.dev = admin ? 0 : d->id;
 	f.admin = admin;
-	if (HAS(struct nvmet_tcp_queue, tls_pskid))
-		f.tls = READ(tq, tls_pskid) != 0;
 	f.r.at[NTP_T_RECEIVED] = now;
 	flight_add(key, &f);
 }
@@ -318,7 +320,7 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 	if (f->r.at[NTP_T_DATA_READ])
 		return;
 	q = queue_of(f->queue);
-	if (q)
+	if (q && !f->tls)
 		read_at(q, bpf_ktime_get_ns(), &f->r.at[NTP_T_DATA_ARRIVED], &f->r.at[NTP_T_DATA_READ]);
 	/* never what came before it was asked for */
 	if (f->r.at[NTP_T_DATA_ARRIVED] < f->r.at[NTP_T_R2T_SEND])

@@ -8,6 +8,7 @@
 mod basics;
 mod commands;
 mod life;
+mod machines;
 mod truth;
 
 /// The kernels of every test.

@@ -216,7 +216,7 @@ pub fn pairs(what: &str, dir: &Path) -> Sides {
         assert_eq!(left["contradicts_clock"], 0, "{what}: {left:?}");
         assert_eq!(left["ambiguous"], 0, "{what}: {left:?}");
     }
-    let wrong = truth::wrong_pairs(&joined);
+    let wrong = truth::strangers(&joined) + truth::at_another_time(&joined);
     let inside = inside_both(&host, &target);
     println!(
         "{what}: {} host, {} target, {} joined of {inside} inside both, {} out of order, {wrong} wrong pairs",

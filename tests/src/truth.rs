@@ -150,25 +150,32 @@ pub fn out_of_order(pairs: &[Joined]) -> Vec<(usize, &'static str, &'static str)
 }
 
 /// Pairs that cannot be one command: another key, not the two ends of one
-/// connection, or the target did not see it while it was in flight on the host,
-/// or a target record used twice. A command id is in use once at a time on a
-/// connection, so on one clock a pair that passes is the right one.
-pub fn wrong_pairs(joined: &Pairs) -> usize {
+/// connection, or a target record used twice.
+pub fn strangers(joined: &Pairs) -> usize {
     let key = |r: &Record| (r.cid, r.opcode, r.nsid, r.slba, r.length);
     let ends = |id: u32| joined.connections.get(&id).map(|c| (&c.local, &c.remote));
     let mut used = HashSet::new();
-    let mut wrong = 0;
-    for pair in &joined.pairs {
+    let mut strange = |pair: &&Joined| {
         let (host, target) = (ends(pair.host.conn), ends(pair.target.conn));
         let same = host.is_some() && host == target.map(|(local, remote)| (remote, local));
+        let seen = pair.target.time(target::RECEIVED);
+        let twice = !used.insert((pair.target.conn, key(&pair.target), seen));
+        key(&pair.host) != key(&pair.target) || !same || twice
+    };
+    joined.pairs.iter().filter(|pair| strange(pair)).count()
+}
+
+/// Pairs of which the target did not see the command while it was in flight on
+/// the host, on one clock. A command id is in use once at a time on a
+/// connection: a pair that is neither this nor one of [`strangers`] is right.
+pub fn at_another_time(joined: &Pairs) -> usize {
+    let apart = |pair: &&Joined| {
         let begin = pair.host.time(host::SEND_BEGIN);
         let end = pair.host.time(host::COMPLETED);
         let seen = pair.target.time(target::RECEIVED);
-        let inside = begin <= seen && (end.is_none() || seen <= end);
-        let twice = !used.insert((pair.target.conn, key(&pair.target), seen));
-        wrong += usize::from(key(&pair.host) != key(&pair.target) || !same || !inside || twice);
-    }
-    wrong
+        !(begin <= seen && (end.is_none() || seen <= end))
+    };
+    joined.pairs.iter().filter(apart).count()
 }
 
 /// Share of records that have a point.

@@ -71,6 +71,12 @@ impl Guest {
     /// 10.9.0.2) and host (10.9.0.1), MTU 9000. Names and files are those of
     /// `opts`, with `target` and `host` as the names.
     pub fn pair(opts: &BootOpts) -> Result<(Guest, Guest)> {
+        Guest::pair_apart(opts, Duration::ZERO)
+    }
+
+    /// The same, the host booted so much later: a machine's CLOCK_MONOTONIC
+    /// begins when it boots.
+    pub fn pair_apart(opts: &BootOpts, apart: Duration) -> Result<(Guest, Guest)> {
         let cable = Arc::new(short_tempdir()?);
         let [t, h] = ["t", "h"].map(|end| cable.path().join(end));
         let machine = |name: &str, local: &Path, remote: &Path, last: u8| BootOpts {
@@ -84,6 +90,7 @@ impl Guest {
             ..opts.clone()
         };
         let mut target = Guest::start(&machine("target", &t, &h, 2), vec![cable.clone()])?;
+        thread::sleep(apart);
         let mut host = Guest::start(&machine("host", &h, &t, 1), vec![cable])?;
         for (guest, last) in [(&mut target, 2), (&mut host, 1)] {
             guest.greet()?;
