@@ -1,5 +1,6 @@
 # make demo     the whole way on this machine: two recordings of a real kernel, one breakdown
 # make test     everything (what CI runs)
+# make lab-all  every scenario in the guests; leaves docs/lab-results.md
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make install  PREFIX=/usr/local
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
@@ -12,7 +13,7 @@ DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
-.PHONY: all demo test check build install lab deps
+.PHONY: all demo test lab-all check build install lab deps
 
 all: build
 
@@ -37,6 +38,10 @@ check:
 test: deps build check
 	$(CARGO) test --release -p ntp-lab --test '*' -- --test-threads=1
 	$(CARGO) test --release -p ntp-tests --test lab -- --test-threads=1 --nocapture
+
+lab-all: deps build
+	@mkdir -p docs
+	tests/lab-all docs/lab-results.md
 
 # Builds nothing: root need not have a toolchain.
 install:
