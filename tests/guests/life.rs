@@ -243,6 +243,8 @@ fn recorders(kernel: &str) {
         "rm -f /out/*; capture_start target -r target -t tcp -s 1 -i 0; capture_start host -t tcp -s 1 -i 0
         ({}) & f=$!; sleep 4; cut -d' ' -f1 /proc/uptime > /out/killed.at
         kill -KILL $(cat /run/lab/host.pid); kill -KILL $(cat /run/lab/target.pid); wait $f
+        # The kernel detaches what a dead process had attached; in a guest it takes its time.
+        wait_for 60 test -f /run/lab/host.rc; wait_for 60 test -f /run/lab/target.rc
         nvme_disconnect {NQN}; nvmet_clear; rmmod nvme_tcp && rmmod nvmet_tcp",
         load("--time_based --runtime=5")
     );
