@@ -134,6 +134,34 @@ nvmet_clear() {
     done
 }
 
+# target_start NAME ARGS...: lab-target in the background, its log in
+# /out/NAME.log, its words in /out/NAME.err; returns when it listens, or 1 when
+# it ended or did not within 20 s.
+target_start() {
+    _n=$1; shift
+    [ -x /lab/lab-target ] || die "target $_n: no lab-target in this guest"
+    rm -f "/run/lab/$_n.rc" "/out/$_n.log" "/out/$_n.err"
+    (
+        sh -c 'echo $$ > "$0" && exec "$@"' \
+            "/run/lab/$_n.pid" /lab/lab-target --log "/out/$_n.log" "$@"
+        echo $? > "/run/lab/$_n.rc"
+    ) > /dev/null 2> "/out/$_n.err" < /dev/null &
+    wait_for 20 target_settled "$_n" || die "target $_n: does not listen"
+    [ ! -f "/run/lab/$_n.rc" ] ||
+        die "target $_n: ended with $(cat "/run/lab/$_n.rc"): $(tail -n 1 "/out/$_n.err")"
+}
+target_settled() { [ -f "/run/lab/$1.rc" ] || grep -qs listening "/out/$1.err"; }
+
+# target_stop NAME: ends it; 1 when it had ended by itself, or had more to say
+# than that it listens (a host did not keep to the specification).
+target_stop() {
+    [ -f "/run/lab/$1.pid" ] || die "target $1: was not started"
+    [ ! -f "/run/lab/$1.rc" ] || die "target $1: has ended: $(tail -n 1 "/out/$1.err")"
+    kill "$(cat "/run/lab/$1.pid")"
+    wait_for 20 test -f "/run/lab/$1.rc" || die "target $1: cannot be ended"
+    ! grep -v -e listening -e '^Terminated' "/out/$1.err" >&2 || die "target $1: see above"
+}
+
 # ---- host ------------------------------------------------------------------
 
 # nvme_connect NQN ADDRESS SERVICE [OPTIONS] [TRANSPORT] [HOST]: connects

@@ -12,8 +12,8 @@ use crate::cache::Prepared;
 use crate::cpio::Tree;
 use crate::qemu::Net;
 
-/// The tools that run in guests.
-const TOOLS: [&str; 2] = ["ntp-probe", "ntp-capture"];
+/// The programs that scripts run in guests.
+const TOOLS: [&str; 3] = ["ntp-probe", "ntp-capture", "lab-target"];
 
 /// How a guest is made.
 #[derive(Debug, Clone)]

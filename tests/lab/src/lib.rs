@@ -24,6 +24,7 @@ mod qemu;
 mod run;
 mod shell;
 mod sysroot;
+pub mod target;
 pub mod wire;
 
 pub use boot::{BootOpts, default_bin_dir, with_tools};
