@@ -5,6 +5,7 @@
 pub mod check;
 pub mod clock;
 pub mod machine;
+pub mod played;
 pub mod results;
 pub mod scenario;
 pub mod tools;
