@@ -358,12 +358,14 @@ INLINE void on_h_sendpage(struct socket *sock)
 	if (!f->r2t) {
 		first(f, NTP_H_SEND_BEGIN, now);
 		f->r.at[NTP_H_SEND_LAST] = now;
+		f->r.at[NTP_H_SEND_END] = 0; /* was an earlier call's */
 		f->r.send_cpu = bpf_get_smp_processor_id();
 		if (READ(req, state) == SEND_DATA)
 			f->in_capsule = 1;
 	} else {
 		first(f, NTP_H_DATA_SEND_BEGIN, now);
 		f->r.at[NTP_H_DATA_SEND_LAST] = now;
+		f->r.at[NTP_H_DATA_SEND_END] = 0;
 	}
 }
 ENTRY1(h_sendpage, kernel_sendpage)
@@ -384,12 +386,10 @@ INLINE void on_h_sendpage_x(struct socket *sock, s32 ret)
 	f = sending(sock, &req);
 	if (!f)
 		return;
-	if (!f->r.at[NTP_H_DATA_SEND_LAST]) {
-		if (f->r.at[NTP_H_SEND_LAST])
-			f->r.at[NTP_H_SEND_END] = bpf_ktime_get_ns();
-	} else if (READ(req, data_sent) + ret >= READ(req, data_len)) {
+	if (f->r.at[NTP_H_DATA_SEND_LAST])
 		f->r.at[NTP_H_DATA_SEND_END] = bpf_ktime_get_ns();
-	}
+	else if (f->r.at[NTP_H_SEND_LAST])
+		f->r.at[NTP_H_SEND_END] = bpf_ktime_get_ns();
 }
 #define on_h_sendmsg_x on_h_sendpage_x
 EXIT(h_sendpage, kernel_sendpage, 5)
