@@ -30,7 +30,10 @@ struct flight {
 	u64 queue; /* address of the driver's queue */
 	u8 passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
 	u8 cancelled, admin, r2t, polled;
-	u32 pad;
+	/* data PDUs of the response so far, but for those that the queue still holds (host) */
+	u32 data_pdus;
+	u64 data_read;    /* when reading the first of them began */
+	u64 data_arrived; /* when it arrived */
 };
 
 struct {
@@ -207,12 +210,12 @@ struct queue {
 	u32 pdu_seq;  /* sequence number of its first byte */
 	u32 pad;
 	u64 pdu_ns;   /* when reading it began */
-	/* run of data PDUs of one command before it (host) */
+	/* data PDUs of one command before it, which the command does not know of yet (host) */
 	u32 run_seq;
 	u16 run_cid;
-	u8 run_pdus;
-	u8 run_flags;
+	u16 run_pdus;
 	u64 run_ns;
+	u64 tags;     /* where the driver finds a request by its tag (host) */
 	u64 skb_ns;   /* when the driver was given the packet being read (host) */
 	struct arrival ring[RING];
 };
@@ -347,7 +350,7 @@ INLINE void queue_set_sock(struct queue *q, struct sock *sk)
 	/* nothing of the old one's bytes */
 	q->head = 0;
 	q->pdu_ns = 0;
-	q->run_ns = 0;
+	q->run_pdus = 0;
 	q->skb_ns = 0;
 	for (u32 i = 0; i < RING; i++)
 		q->ring[i].nxt = 0;

@@ -300,6 +300,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	q = queue_get(f.queue);
 	if (q) {
 		queue_set_sock(q, READ(sock, sk));
+		q->tags = (u64)READ(hctx, tags);
 		f.r.conn = q->conn;
 		if (!q->announced)
 			connection_name(q, rq, tq, now);
@@ -424,11 +425,60 @@ INLINE void on_h_recv_skb(void *desc)
 ENTRY1(h_recv_skb, nvme_tcp_recv_skb)
 
 /*
+ * Arrival of the byte at seq, or 0 when what is known cannot belong to the
+ * command: under TLS the stream's sequence numbers are those of its records.
+ */
+INLINE u64 arrival_for(struct flight *f, struct queue *q, u32 seq)
+{
+	u64 ns;
+
+	if (f->tls)
+		return 0;
+	ns = arrival_of(q, seq);
+
+	return ns >= f->r.at[NTP_H_SEND_BEGIN] ? ns : 0;
+}
+
+/* The queue's run of data PDUs is the command's, and not of an earlier one of its id. */
+INLINE bool has_run(struct flight *f, struct queue *q)
+{
+	return q->run_pdus && q->run_cid == f->r.cid && q->run_ns >= f->r.at[NTP_H_SEND_BEGIN];
+}
+
+/* Tells a command of its data PDUs. */
+INLINE void take_run(struct flight *f, struct queue *q)
+{
+	if (!f->data_pdus) {
+		f->data_read = q->run_ns;
+		f->data_arrived = arrival_for(f, q, q->run_seq);
+	}
+	f->data_pdus += q->run_pdus;
+	q->run_pdus = 0;
+}
+
+/* The same for whichever command the run is of, found as the driver does: by its tag, nvme_find_rq(). */
+#define NVME_TAG 0xfff
+INLINE void end_run(struct queue *q, u64 queue)
+{
+	struct request **rqs = READ((struct blk_mq_tags *)q->tags, rqs), *rq = NULL;
+	struct flight *f;
+
+	bpf_probe_read_kernel(&rq, sizeof(rq), rqs + (q->run_cid & NVME_TAG));
+	f = flight_of((u64)rq);
+	if (f && f->queue == queue && has_run(f, q))
+		take_run(f, q);
+	q->run_pdus = 0;
+}
+
+/*
  * nvme_tcp_recv_pdu() copies a PDU's header out of the packet: the only place
  * that shows where in the stream the PDU begins. The header before it is still
- * in the buffer.
+ * in the buffer. Data PDUs of one command that follow each other are a run: it
+ * is looked up for another's data, and before its arrival is forgotten, not for
+ * each PDU, and not at all where the response comes next.
  */
-#define C2H_LAST 4
+#define C2H_SUCCESS 8
+#define RUN_MAX 8
 INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 {
 	struct nvme_tcp_queue *queue;
@@ -450,38 +500,23 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 	if (to != pdu || READ(queue, pdu_offset))
 		return;
 	bpf_probe_read_kernel(&p, sizeof(p), pdu);
-	if (p.type == NVME_TCP_C2H_DATA) {
-		if (!q->run_ns || q->run_cid != p.command_id || q->run_flags & C2H_LAST) {
+	if (p.type == NVME_TCP_C2H_DATA && !(p.flags & C2H_SUCCESS)) {
+		/* offset 0 while there is a run of that id: of an earlier command, whose end nobody saw */
+		if (q->run_pdus && (q->run_cid != p.command_id || !p.data_offset || q->run_pdus >= RUN_MAX))
+			end_run(q, (u64)queue);
+		if (!q->run_pdus) {
 			q->run_ns = q->pdu_ns;
 			q->run_seq = q->pdu_seq;
 			q->run_cid = p.command_id;
-			q->run_pdus = 0;
 		}
-		q->run_flags = p.flags;
-		if (q->run_pdus < 254)
-			q->run_pdus++;
-	} else {
-		q->run_ns = 0;
+		q->run_pdus++;
+	} else if (q->run_cid == (p.type == NVME_TCP_RSP ? p.cqe_command_id : p.command_id)) {
+		q->run_pdus = 0; /* that one has ended */
 	}
 	q->pdu_seq = SKB_SEQ(skb) + (u32)(u64)offset;
 	q->pdu_ns = bpf_ktime_get_ns();
 }
 ENTRY3(h_copy_bits, skb_copy_bits)
-
-/*
- * Arrival of the byte at seq, or 0 when what is known cannot belong to the
- * command: under TLS the stream's sequence numbers are those of its records.
- */
-INLINE u64 arrival_for(struct flight *f, struct queue *q, u32 seq)
-{
-	u64 ns;
-
-	if (f->tls)
-		return 0;
-	ns = arrival_of(q, seq);
-
-	return ns >= f->r.at[NTP_H_SEND_BEGIN] ? ns : 0;
-}
 
 /* An R2T is answered: pdu_len is 0 only when nvme_tcp_handle_r2t() calls, not for the PDUs after the first. */
 INLINE void on_h_h2c(struct nvme_tcp_request *req)
@@ -516,11 +551,9 @@ INLINE void response(struct flight *f)
 {
 	struct queue *q = queue_of(f->queue);
 	struct nvme_tcp_pdu p = {};
-	u64 begin = f->r.at[NTP_H_SEND_BEGIN], ns;
-	u32 seq;
-	u8 pdus = 1;
+	u64 ns;
 
-	if (!q || q->pdu_ns < begin)
+	if (!q || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
 		return;
 	bpf_probe_read_kernel(&p, sizeof(p), READ((struct nvme_tcp_queue *)f->queue, pdu));
 	if (p.type == NVME_TCP_C2H_DATA) {
@@ -530,19 +563,14 @@ INLINE void response(struct flight *f)
 	} else if (p.type != NVME_TCP_RSP || p.cqe_command_id != f->r.cid) {
 		return; /* not answered: cancelled */
 	}
-	seq = q->pdu_seq;
-	ns = q->pdu_ns;
-	if (q->run_ns >= begin && q->run_ns && q->run_cid == f->r.cid) {
-		/* data PDUs came before */
-		seq = q->run_seq;
-		ns = q->run_ns;
-		pdus += q->run_pdus;
-	}
-	f->r.pdus = pdus;
+	if (has_run(f, q))
+		take_run(f, q);
+	ns = f->data_pdus ? f->data_read : q->pdu_ns;
+	f->r.pdus = f->data_pdus < 254 ? f->data_pdus + 1 : 255;
 	f->r.at[NTP_H_RESP_READ] = ns;
 	if (q->skb_ns) /* else nobody saw packets */
 		f->r.at[NTP_H_RESP_LAST] = q->skb_ns > ns ? q->skb_ns : ns;
-	f->r.at[NTP_H_RESP_ARRIVED] = arrival_for(f, q, seq);
+	f->r.at[NTP_H_RESP_ARRIVED] = f->data_pdus ? f->data_arrived : arrival_for(f, q, q->pdu_seq);
 }
 
 INLINE void on_h_completed(struct request *rq)

@@ -58,7 +58,12 @@ struct request_queue {
 	struct gendisk *disk; /* since 5.15 */
 } CORE;
 
+struct blk_mq_tags {
+	struct request **rqs;
+} CORE;
+
 struct blk_mq_hw_ctx {
+	struct blk_mq_tags *tags;
 	u32 queue_num;
 	u16 type;
 } CORE;
@@ -134,7 +139,8 @@ struct nvme_tcp_pdu {
 	u32 plen;
 	u16 command_id; /* C2HData, R2T */
 	u16 ttag;
-	u32 dw3, dw4;
+	u32 data_offset; /* C2HData */
+	u32 dw4;
 	u16 cqe_command_id; /* capsule response: completion queue entry at 8, command id at 12 of it */
 };
 

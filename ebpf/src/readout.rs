@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use zerocopy::FromBytes;
 
 /// Size of `struct flight` in `bpf/core.h`; only its keys are read here.
-pub(crate) const FLIGHT: usize = 200;
+pub(crate) const FLIGHT: usize = 216;
 /// Size of `struct ntp_count_key`.
 const COUNT_KEY: usize = size_of::<CountKey>();
 
