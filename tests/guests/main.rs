@@ -9,6 +9,7 @@ mod basics;
 mod commands;
 mod life;
 mod machines;
+mod split;
 mod truth;
 
 /// The kernels of every test.

@@ -5,7 +5,7 @@ use crate::truth::Recording;
 use anyhow::{Context, Result};
 use ntp_lab::target::Logged;
 use ntp_record::point::{Point, host};
-use ntp_record::{Flags, Record};
+use ntp_record::{Flags, Record, sample};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -38,16 +38,29 @@ pub fn log(path: &Path) -> Result<Vec<Logged>> {
         .collect()
 }
 
-/// Holds the I/O commands of a recording to those of a log. Every command must
-/// have been recorded, one in one; no command may be in flight when the
-/// recording begins or ends.
+/// Holds the I/O commands of a recording to those of a log that belong to its
+/// sample; the recording has no other filter. No command may be in flight when
+/// the recording begins or ends.
 pub fn compare(log: &[Logged], recording: &Recording) -> Found {
     type Key<'a> = (&'a str, u16, u8, u64, u16);
     let mut commands: BTreeMap<Key<'_>, (Vec<&Logged>, Vec<&Record>)> = BTreeMap::new();
-    let during = recording.start_ns..=recording.totals.end_ns;
+    let during = recording.header.start_ns..=recording.totals.end_ns;
+    let sampled = |l: &Logged| {
+        let key = sample::Key {
+            slba: l.slba,
+            nsid: 1, // the only one
+            cid: l.cid,
+            length: l.nlb,
+            opcode: l.opcode,
+        };
+        sample::sampled(
+            sample::hash(&key, recording.header.salt),
+            recording.header.sampling,
+        )
+    };
     for l in log {
         // 0x7f: Connect, which goes over the queue that it makes.
-        if l.qid > 0 && l.opcode != 0x7f && during.contains(&l.received_ns) {
+        if l.qid > 0 && l.opcode != 0x7f && during.contains(&l.received_ns) && sampled(l) {
             let key = (&*l.peer, l.cid, l.opcode, l.slba, l.nlb);
             commands.entry(key).or_default().0.push(l);
         }
@@ -255,26 +268,29 @@ mod tests {
         ];
         let written = [&begin(1000)[..], &middle, &end(2500)].concat();
         let was_read = [begin(3000).as_slice(), &end(3550)].concat();
-        let mut recording = Recording {
+        let header = serde_json::json!({
+            "role": "host", "transport": "tcp", "stack": "linux", "sampling": 1,
+            "machine": "host", "kernel": "6.12", "version": "0.1.0",
+            "start_ns": 500, "wall_minus_mono_ns": 0
+        });
+        let connection = Connection {
+            local: "10.0.0.1:5000".into(),
+            ..Connection::default()
+        };
+        let recording = Recording {
+            header: serde_json::from_value(header).unwrap(),
             records: vec![
                 // The order of records is that of their ends.
                 record(&read, Flags::Polled, &was_read),
                 record(&write, Flags::R2t, &written),
             ],
+            connections: [(3, connection)].into(),
+            devices: [].into(),
             totals: Totals {
                 end_ns: 9000,
                 ..Totals::default()
             },
-            start_ns: 500,
-            ..Recording::default()
         };
-        recording.connections.insert(
-            3,
-            Connection {
-                local: "10.0.0.1:5000".into(),
-                ..Connection::default()
-            },
-        );
         let earlier = Logged {
             received_ns: 400,
             ..read.clone()
@@ -345,6 +361,16 @@ mod tests {
                 "{expected}: {said:?}"
             );
         }
+    }
+
+    #[test]
+    fn commands_outside_of_the_sample_are_not_asked_for() {
+        let (log, mut recording) = both();
+        recording.records.clear();
+        assert_eq!(compare(&log, &recording).violations.len(), 2);
+        // A sample this small holds neither.
+        recording.header.sampling = u32::MAX;
+        assert_eq!(compare(&log, &recording).violations, [""; 0]);
     }
 
     #[test]
