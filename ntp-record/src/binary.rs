@@ -163,6 +163,8 @@ pub(crate) struct BinaryReader {
     lost: Option<Damage>,
     /// Segment of the last header.
     segment: Option<u32>,
+    /// The one before it.
+    previous: Option<u32>,
     /// Copies of records that are not aligned in the input.
     records: Vec<Record>,
     joined: Vec<Joined>,
@@ -200,6 +202,10 @@ impl BinaryReader {
             Kind::Records => array(payload, offset, &mut self.records, Item::Records),
             Kind::Joined => array(payload, offset, &mut self.joined, Item::Joined),
         };
+        if kind.opens_segment() && matches!(item, Item::Damage(_)) {
+            // What follows has no header: it is not of the segment before it.
+            self.segment = self.previous;
+        }
         Ok(Some(item))
     }
 
@@ -239,26 +245,22 @@ impl BinaryReader {
                 self.resync(bytes, "checksum does not match")?;
                 continue;
             }
+            let whole = whole(bytes, HEAD + length)?;
+            let kind = Kind::of(head.kind);
+            let stray = self.segment.is_some_and(|segment| segment != head.segment);
+            if stray && kind.is_some_and(|kind| !kind.opens_segment()) {
+                self.lose(bytes, whole, "belongs to a recording whose header is lost");
+                continue;
+            }
             if let Some(damage) = bytes.explain(self.lost.take()) {
                 return Ok(Found::Damage(damage));
             }
-            // The padding of the very last chunk may be cut off: nothing is lost then.
-            bytes.want(HEAD + length + padding(length))?;
-            let whole = (HEAD + length + padding(length)).min(bytes.peek().len());
-            let Some(kind) = Kind::of(head.kind) else {
+            let Some(kind) = kind else {
                 bytes.consume(whole);
                 continue;
             };
-            if kind.opens_segment() {
-                self.segment = Some(head.segment);
-            } else if *self.segment.get_or_insert(head.segment) != head.segment {
-                let damage = Damage {
-                    offset: bytes.offset(),
-                    bytes: whole as u64,
-                    cause: "belongs to a recording whose header is lost".into(),
-                };
-                bytes.consume(whole);
-                return Ok(Found::Damage(damage));
+            if kind.opens_segment() || self.segment.is_none() {
+                self.previous = self.segment.replace(head.segment);
             }
             self.pending = whole;
             return Ok(Found::Chunk(kind, range));
@@ -298,6 +300,20 @@ impl BinaryReader {
             .explain(self.lost.take())
             .map_or(Found::End, Found::Damage)
     }
+}
+
+/// Size of a chunk with its padding, from its size without. The padding of the
+/// last chunk may be cut off: nothing is lost then, whether the input ends or
+/// another stream follows.
+fn whole(bytes: &mut Bytes, size: usize) -> Result<usize, Error> {
+    let padded = size + padding(size);
+    bytes.want(padded)?;
+    let behind = &bytes.peek()[size..];
+    let next = (0..padding(size).min(behind.len())).find(|at| {
+        let begins = &behind[*at..behind.len().min(at + MAGIC.len())];
+        MAGIC.starts_with(begins)
+    });
+    Ok(next.map_or(padded.min(size + behind.len()), |at| size + at))
 }
 
 fn json<T: DeserializeOwned>(

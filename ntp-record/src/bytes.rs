@@ -105,7 +105,10 @@ impl Bytes {
             {
                 Some(Cut(text)) => {
                     let at = self.offset + (window.end - window.start) as u64;
-                    self.cuts.push_back((at, text.clone()));
+                    // Of many members lost at one place, one is told.
+                    if self.cuts.back().is_none_or(|(last, _)| *last < at) {
+                        self.cuts.push_back((at, text.clone()));
+                    }
                     // There may be another member behind it.
                     Ok(true)
                 }

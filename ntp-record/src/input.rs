@@ -2,7 +2,7 @@
 
 use crate::binary::{self, BinaryReader, MAGIC, SNIFF};
 use crate::bytes::Bytes;
-use crate::error::{Error, quote};
+use crate::error::Error;
 use crate::header::Header;
 use crate::ndjson::NdjsonReader;
 use crate::stream::{Format, Item, JoinHeader};
@@ -166,25 +166,26 @@ impl Reader {
         let magic = &MAGIC[..MAGIC.len().min(begin.len())];
         self.body = if begin.starts_with(magic) {
             Body::Binary(BinaryReader::default())
-        } else if begin
-            .iter()
-            .find(|byte| !byte.is_ascii_whitespace())
-            .is_none_or(|byte| *byte == b'{')
-        {
+        } else if begins_object(begin) {
             Body::Ndjson(Box::default())
         } else {
-            // The first chunk may be damaged: look for another before giving up.
+            // The first chunk or line may be damaged: is there another chunk?
             self.bytes.want(SNIFF)?;
             let begin = self.bytes.peek();
-            if !binary::has_head(&begin[..begin.len().min(SNIFF)]) {
-                let begins = quote(begin);
-                return Err(Error::NotARecording {
-                    name: self.name().into(),
-                    begins,
-                });
+            if binary::has_head(&begin[..begin.len().min(SNIFF)]) {
+                Body::Binary(BinaryReader::default())
+            } else {
+                // It gives up when there is no line either.
+                Body::Ndjson(Box::default())
             }
-            Body::Binary(BinaryReader::default())
         };
         Ok(())
     }
+}
+
+/// Whether this may be the beginning of a JSON object. A brace alone is not
+/// enough: the first byte of a chunk may have been damaged into one.
+fn begins_object(begin: &[u8]) -> bool {
+    let mut text = begin.iter().filter(|byte| !byte.is_ascii_whitespace());
+    text.next().is_none_or(|byte| *byte == b'{') && text.next().is_none_or(|byte| *byte == b'"')
 }

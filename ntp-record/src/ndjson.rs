@@ -55,6 +55,13 @@ pub(crate) struct NdjsonReader {
     /// Inside a broken line whose end was not yet seen.
     skipping: bool,
     begins: Vec<u8>,
+    /// Newlines before what was not yet consumed.
+    lines: u64,
+    /// Bytes at hand in which a value did not end: worth another look when a
+    /// newline came after them.
+    unended: usize,
+    /// Nothing will come after what is at hand.
+    eof: bool,
 }
 
 /// What came of trying to read one value.
@@ -118,26 +125,34 @@ impl NdjsonReader {
             self.begins = bytes.peek()[..bytes.peek().len().min(8)].to_vec();
         }
         while self.batch() < BATCH && self.after.is_none() {
+            if self.skipping {
+                if !self.skip(bytes)? {
+                    if self.queued() {
+                        return Ok(());
+                    }
+                    self.eof = !bytes.fill()?;
+                }
+                continue;
+            }
             let blank = bytes
                 .peek()
                 .iter()
                 .take_while(|byte| byte.is_ascii_whitespace())
                 .count();
-            if self.skipping && !bytes.peek().is_empty() {
-                self.skip(bytes)?;
-            } else if blank > 0 {
-                bytes.consume(blank);
+            if blank > 0 {
+                self.consume(bytes, blank);
                 continue;
             }
             let step = match bytes.peek() {
                 [] => Step::Incomplete,
+                text if self.ends_later(text) => Step::Incomplete,
                 text => self.step(text),
             };
             match step {
                 Step::Taken(count) => {
                     self.front
                         .extend(bytes.explain(self.lost.take()).map(Item::Damage));
-                    bytes.consume(count);
+                    self.consume(bytes, count);
                     self.good = true;
                 }
                 Step::Later => return Ok(()),
@@ -155,14 +170,22 @@ impl NdjsonReader {
                 }
                 Step::Incomplete if bytes.peek().len() > MAX_VALUE => {
                     self.skipping = true;
-                    self.lose(bytes, 0, "a line longer than any that is written")?;
+                    self.lose(bytes, 1, "is longer than any that is written")?;
                 }
                 Step::Incomplete => {
+                    self.unended = bytes.peek().len();
                     if self.queued() {
                         return Ok(());
                     }
-                    if !bytes.fill()? {
+                    if self.eof && self.unended == 0 {
                         return self.end(bytes);
+                    }
+                    if self.eof {
+                        // What follows the line may be whole.
+                        self.skipping = true;
+                        self.lose(bytes, 1, "is cut off")?;
+                    } else {
+                        self.eof = !bytes.fill()?;
                     }
                 }
             }
@@ -170,14 +193,22 @@ impl NdjsonReader {
         Ok(())
     }
 
+    /// Whether a value that begins here has not ended yet: without a look at
+    /// it, since it was looked at before.
+    fn ends_later(&self, text: &[u8]) -> bool {
+        let unended = self.unended.min(text.len());
+        unended > 0 && !self.eof && text.len() <= MAX_VALUE && !text[unended..].contains(&b'\n')
+    }
+
     fn step(&mut self, text: &[u8]) -> Step {
+        let text = &text[..text.len().min(MAX_VALUE + 1)];
         let mut values = serde_json::Deserializer::from_slice(text).into_iter::<LineIn<'_>>();
         let fault = match values.next() {
             None => return Step::Incomplete,
             Some(Ok(line)) if line.ntp.is_empty() => {
                 let count = values.byte_offset();
                 return self.command(&line).map_or_else(
-                    |cause| Step::Broken(count, cause),
+                    |cause| Step::Broken(count, format!("is {cause}")),
                     |taken| {
                         if taken {
                             Step::Taken(count)
@@ -190,21 +221,13 @@ impl NdjsonReader {
             Some(Ok(_)) => String::new(),
             Some(Err(fault)) if fault.is_eof() => return Step::Incomplete,
             Some(Err(fault)) if fault.is_data() => plain(&fault),
-            Some(Err(fault)) => {
-                let end = text.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-                self.skipping = end.is_none();
-                return Step::Broken(end.unwrap_or(text.len()), plain(&fault));
-            }
+            Some(Err(fault)) => return self.broken(&fault),
         };
         // A whole value, but no command: find where it ends.
         let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
         match values.next() {
             Some(Ok(IgnoredAny)) => {}
-            Some(Err(fault)) if !fault.is_eof() => {
-                let end = text.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-                self.skipping = end.is_none();
-                return Step::Broken(end.unwrap_or(text.len()), plain(&fault));
-            }
+            Some(Err(fault)) if !fault.is_eof() => return self.broken(&fault),
             _ => return Step::Incomplete,
         }
         let count = values.byte_offset();
@@ -217,6 +240,12 @@ impl NdjsonReader {
             }
             Err(cause) => Step::Broken(count, cause),
         }
+    }
+
+    /// Nobody knows where this value ends: its line is lost.
+    fn broken(&mut self, fault: &serde_json::Error) -> Step {
+        self.skipping = true;
+        Step::Broken(1, plain(fault))
     }
 
     /// Takes in a command; false when what is queued must be given out first.
@@ -334,49 +363,65 @@ impl NdjsonReader {
             Kind::JoinHeader => read(text, Item::JoinHeader),
             Kind::JoinTotals => read(text, Item::JoinTotals),
             Kind::Records | Kind::Joined => return Ok(Tagged::Unknown),
-        }?;
+        };
         match &item {
-            Item::Header(header) => self.open(Some(header.clone()), None),
-            Item::JoinHeader(header) => self.open(None, Some(header.clone())),
-            Item::Connection(connection) => self.names.connection(connection),
-            Item::Device(device) => self.names.device(device),
+            Ok(Item::Header(header)) => self.open(Some(header.clone()), None),
+            Ok(Item::JoinHeader(header)) => self.open(None, Some(header.clone())),
+            Ok(Item::Connection(connection)) => self.names.connection(connection),
+            Ok(Item::Device(device)) => self.names.device(device),
+            Ok(Item::Totals(_) | Item::JoinTotals(_)) => self.open(None, None),
+            // What follows a header that cannot be read is not of the segment before it.
+            Err(_) if matches!(kind, Kind::Header | Kind::JoinHeader) => self.open(None, None),
             _ => {}
         }
-        Ok(Tagged::Item(item))
+        item.map(Tagged::Item)
     }
 
-    fn lose(&mut self, bytes: &mut Bytes, count: usize, cause: &str) -> Result<(), Error> {
-        let offset = bytes.offset();
+    fn consume(&mut self, bytes: &mut Bytes, count: usize) {
+        let newlines = bytes.peek()[..count].iter().filter(|byte| **byte == b'\n');
+        self.lines += newlines.count() as u64;
+        self.unended = 0;
+        bytes.consume(count);
+    }
+
+    fn lose(&mut self, bytes: &mut Bytes, count: usize, what: &str) -> Result<(), Error> {
+        let (offset, line) = (bytes.offset(), self.lines + 1);
         let lost = self.lost.get_or_insert_with(|| Damage {
             offset,
             bytes: 0,
-            cause: cause.into(),
+            cause: format!("line {line} {what}"),
         });
         lost.bytes = offset + count as u64 - lost.offset;
-        bytes.consume(count);
-        if !self.good && !self.begins.starts_with(b"{\"ntp\":") && bytes.offset() > SNIFF {
+        self.consume(bytes, count);
+        if !self.good && !self.begins.starts_with(TAGGED) && bytes.offset() > SNIFF {
             return Err(self.no_recording(bytes));
         }
         Ok(())
     }
 
-    /// Drops the rest of a broken line.
-    fn skip(&mut self, bytes: &mut Bytes) -> Result<(), Error> {
-        let text = bytes.peek();
-        let end = text.iter().position(|byte| *byte == b'\n');
+    /// Drops the rest of a broken line: up to its newline, or to another
+    /// stream that was appended to one cut off in the middle of a line. False
+    /// when more must be read to find either.
+    fn skip(&mut self, bytes: &mut Bytes) -> Result<bool, Error> {
+        let rest = bytes.peek();
+        let text = &rest[..rest.len().min(MAX_VALUE)];
+        let newline = text.iter().position(|byte| *byte == b'\n');
+        let line = &text[..newline.unwrap_or(text.len())];
+        let last = self.eof && text.len() == rest.len();
+        let end = find(line, TAGGED)
+            .or(newline.map(|at| at + 1))
+            .or(last.then_some(text.len()));
+        let more = text.len() < rest.len();
         self.skipping = end.is_none();
-        let count = end.map_or(text.len(), |at| at + 1);
-        self.lose(bytes, count, "")
+        // The next stream may begin in what is here and end in what comes.
+        let kept = text.len().saturating_sub(TAGGED.len() - 1);
+        self.lose(bytes, end.unwrap_or(kept), "")?;
+        Ok(end.is_some() || more)
     }
 
     fn end(&mut self, bytes: &mut Bytes) -> Result<(), Error> {
-        self.skipping = false;
-        let left = bytes.peek().len();
-        if left > 0 {
-            self.lose(bytes, left, "cut off in the middle of a line")?;
-        }
         self.lost = bytes.explain(self.lost.take());
-        if !self.good && !self.begins.starts_with(b"{\"ntp\":") {
+        if !self.good && !self.begins.starts_with(TAGGED) {
             return Err(match self.lost {
                 Some(_) => self.no_recording(bytes),
                 None => Error::Empty {
@@ -397,6 +442,15 @@ impl NdjsonReader {
     }
 }
 
+/// How a line begins that is no command: nothing else does, in a line or in
+/// the middle of one (a joined command's has those of two records in it).
+const TAGGED: &[u8] = b"{\"ntp\":";
+
+/// Where `what` begins in `text`.
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
 /// What serde_json found, without its position: that is counted from the
 /// beginning of the value, not of the input.
 fn plain(fault: &serde_json::Error) -> String {
@@ -404,7 +458,7 @@ fn plain(fault: &serde_json::Error) -> String {
     let text = text
         .rsplit_once(" at line ")
         .map_or(text.as_str(), |(text, _)| text);
-    format!("a line that cannot be understood: {text}")
+    format!("cannot be understood: {text}")
 }
 
 pub(crate) fn write_record(
