@@ -17,7 +17,13 @@ use std::str::FromStr;
 pub const TOOL: &str = "ntp-fmt";
 
 /// Longest row believed, bytes.
-const MAX_ROW: u64 = 16 << 20;
+const MAX_ROW: usize = 16 << 20;
+/// Give up on an input when so much of its beginning is no row, bytes.
+const SNIFF: usize = 1 << 20;
+/// Broken rows told one by one.
+const TOLD: u64 = 3;
+/// How a row begins, and nothing in the middle of one.
+const BEGIN: &[u8] = b"{\"row\":";
 
 /// A report to read, from the rows of ntp-stages
 #[derive(Clone, Debug, Parser)]
@@ -150,15 +156,21 @@ pub fn format(
         name,
         input,
         line: Vec::new(),
+        again: false,
         number: 0,
-        good: 0,
+        good: false,
         broken: 0,
+        early: Vec::new(),
+        skipped: 0,
+        open: false,
+        whole: false,
+        complete: None,
     };
-    let complete = match args.format {
+    match args.format {
         Format::Csv => csv(&mut rows, out)?,
         Format::Text | Format::Markdown | Format::Json => report(&mut rows, args, color, out)?,
-    };
-    let broken = rows.broken;
+    }
+    let (broken, complete) = (rows.broken, rows.complete());
     if broken > 0 {
         tool::warn(TOOL, format_args!("{name}: {broken} broken rows left out"));
     }
@@ -175,19 +187,21 @@ pub fn format(
     })
 }
 
-fn csv(rows: &mut Rows<'_, impl BufRead>, out: &mut impl Write) -> Result<bool> {
+fn csv(rows: &mut Rows<'_, impl BufRead>, out: &mut impl Write) -> Result<()> {
     let mut csv = CsvWriter::new(out);
-    let mut complete = false;
     while let Some(row) = rows.next()? {
-        complete |= matches!(row, Row::Totals(_));
-        let flush = matches!(row, Row::Interval(_));
-        csv.row(&row)?;
-        if flush {
+        match csv.row(&row) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                rows.lose(&error.to_string());
+            }
+            done => done?,
+        }
+        if matches!(row, Row::Interval(_)) {
             csv.flush()?;
         }
     }
     csv.flush()?;
-    Ok(complete)
+    Ok(())
 }
 
 fn report(
@@ -195,7 +209,7 @@ fn report(
     args: &Args,
     color: bool,
     out: &mut impl Write,
-) -> Result<bool> {
+) -> Result<()> {
     let mut model = Model::default();
     let mut intervals = 0u64;
     while let Some(row) = rows.next()? {
@@ -237,7 +251,7 @@ fn report(
             text::write(&content::document(&model, args.detail), color, out)?
         }
     }
-    Ok(model.totals.is_some())
+    Ok(())
 }
 
 fn show(model: &Model, interval: &IntervalReport, first: bool, out: &mut impl Write) -> Result<()> {
@@ -259,58 +273,127 @@ struct Rows<'a, R> {
     name: &'a str,
     input: &'a mut R,
     line: Vec<u8>,
+    /// What is left of the line is to be read.
+    again: bool,
     number: u64,
-    good: u64,
+    /// A row was read.
+    good: bool,
     broken: u64,
+    /// What was said of broken rows before the first good one: kept back,
+    /// since the input may hold no rows at all.
+    early: Vec<String>,
+    /// Bytes of broken rows before the first good one.
+    skipped: usize,
+    /// A report began that has not ended.
+    open: bool,
+    /// It has come to the rows of the whole recording.
+    whole: bool,
+    /// Whether each report that ended, or that another one followed, had its
+    /// totals; `None` before any.
+    complete: Option<bool>,
 }
 
 impl<R: BufRead> Rows<'_, R> {
     /// The next row; broken ones are told of and left out.
     fn next(&mut self) -> Result<Option<Row>> {
         loop {
-            self.line.clear();
-            let mut limited = self.input.by_ref().take(MAX_ROW);
-            if limited
-                .read_until(b'\n', &mut self.line)
-                .with_context(|| self.name.to_owned())?
-                == 0
-            {
-                if self.good == 0 && self.broken == 0 {
-                    bail!(
-                        "{}: empty: ntp-stages wrote no rows; see what it said",
-                        self.name
-                    );
-                }
+            if !std::mem::take(&mut self.again) && !self.read()? {
                 return Ok(None);
             }
-            self.number += 1;
             if self.line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            match parse(&self.line) {
-                Ok(Some(row)) => {
-                    self.good += 1;
-                    return Ok(Some(row));
-                }
-                // A kind of row that did not exist when this was built.
-                Ok(None) => self.good += 1,
-                Err(cause) => {
-                    if self.good == 0 {
-                        bail!("{}: {}", self.name, no_rows(&self.line));
+            let cause = if self.line.len() > MAX_ROW {
+                "longer than any row".into()
+            } else {
+                match parse(&self.line) {
+                    Ok(row) => {
+                        self.good = true;
+                        for text in self.early.drain(..) {
+                            tool::warn(TOOL, text);
+                        }
+                        let Some(row) = row else { continue };
+                        self.books(&row);
+                        return Ok(Some(row));
                     }
-                    self.lose(&cause);
+                    Err(cause) => cause,
                 }
+            };
+            self.lose(&cause);
+            if !self.good {
+                self.skipped += self.line.len();
+                let (what, sure) = no_rows(&self.line);
+                if sure || self.skipped > SNIFF {
+                    bail!("{}: {what}", self.name);
+                }
+            }
+            // Another report may have been appended to one that was cut off in a row.
+            let rest = self.line.get(1..).unwrap_or_default();
+            if let Some(at) = rest.windows(BEGIN.len()).position(|text| text == BEGIN) {
+                self.line.drain(..=at);
+                self.again = true;
             }
         }
     }
 
+    /// Reads a line, one byte of what is too long for a row; false at the end.
+    fn read(&mut self) -> Result<bool> {
+        self.line.clear();
+        let name = self.name;
+        let mut limited = self.input.by_ref().take(MAX_ROW as u64 + 1);
+        limited
+            .read_until(b'\n', &mut self.line)
+            .with_context(|| name.to_owned())?;
+        if self.line.len() > MAX_ROW && !self.line.ends_with(b"\n") {
+            self.input
+                .skip_until(b'\n')
+                .with_context(|| name.to_owned())?;
+        }
+        if !self.line.is_empty() {
+            self.number += 1;
+            return Ok(true);
+        }
+        match (self.good, self.broken) {
+            (true, _) => Ok(false),
+            (false, 0) => bail!("{name}: empty: ntp-stages wrote no rows; see what it said"),
+            (false, _) => bail!("{name}: {NO_ROWS}"),
+        }
+    }
+
+    /// Notes where reports begin and end.
+    fn books(&mut self, row: &Row) {
+        // A report by intervals has a second report row, before those of the whole.
+        match row {
+            Row::Totals(_) => (self.open, self.whole) = (false, false),
+            Row::Report(report) => {
+                if self.whole {
+                    self.complete = Some(false);
+                }
+                (self.open, self.whole) = (true, report.interval_s.is_none());
+            }
+            Row::Group(group) if group.interval.is_none() => (self.open, self.whole) = (true, true),
+            _ => self.open = true,
+        }
+        if !self.open {
+            self.complete.get_or_insert(true);
+        }
+    }
+
+    /// Whether every report came to its end.
+    fn complete(&self) -> bool {
+        !self.open && self.complete == Some(true)
+    }
+
     fn lose(&mut self, cause: &str) {
         self.broken += 1;
-        if self.broken <= 3 {
-            tool::warn(
-                TOOL,
-                format_args!("{}: line {}: {cause}", self.name, self.number),
-            );
+        if self.broken > TOLD {
+            return;
+        }
+        let text = format!("{}: line {}: {cause}", self.name, self.number);
+        if self.good {
+            tool::warn(TOOL, text);
+        } else {
+            self.early.push(text);
         }
     }
 }
@@ -341,18 +424,24 @@ const ROWS: &[&str] = &[
     "warning",
 ];
 
-/// What an input is that does not begin with a row.
-fn no_rows(line: &[u8]) -> &'static str {
+/// Said of an input that holds nothing of what is read here.
+const NO_ROWS: &str = "no rows: ntp-stages writes what is read here";
+
+/// What an input is that begins with no row, and whether that is sure.
+fn no_rows(line: &[u8]) -> (&'static str, bool) {
     let begins = |with: &[u8]| line.starts_with(with);
     if begins(b"NTP\x1a")
         || begins(b"{\"ntp\"")
         || begins(&[0x1f, 0x8b])
         || begins(&[0x28, 0xb5, 0x2f, 0xfd])
     {
-        "a recording, not rows: use ntp-stages FILE | ntp-fmt"
+        ("a recording, not rows: use ntp-stages FILE | ntp-fmt", true)
     } else if begins(b"row,") {
-        "a table, not rows: run ntp-stages without --format csv"
+        (
+            "a table, not rows: run ntp-stages without --format csv",
+            true,
+        )
     } else {
-        "no rows: ntp-stages writes what is read here"
+        (NO_ROWS, false)
     }
 }

@@ -46,6 +46,9 @@ pub struct Model {
     /// Groups of the interval that is being read.
     #[serde(skip)]
     pending: Vec<GroupReport>,
+    /// Groups of the reports before this one: its rows are not about them.
+    #[serde(skip)]
+    before: usize,
 }
 
 impl Model {
@@ -55,7 +58,11 @@ impl Model {
     /// A row that belongs to a group that did not come.
     pub fn apply(&mut self, row: Row) -> Result<Option<IntervalReport>, String> {
         match row {
-            Row::Report(report) => self.report = Some(report),
+            Row::Report(report) => {
+                self.report = Some(report);
+                self.pending.clear();
+                self.before = self.groups.len();
+            }
             Row::Group(group) => {
                 let into = if group.interval.is_some() {
                     &mut self.pending
@@ -94,9 +101,9 @@ impl Model {
 
     fn group(&mut self, number: u32, in_interval: bool) -> Result<&mut GroupReport, String> {
         let groups = if in_interval {
-            &mut self.pending
+            &mut self.pending[..]
         } else {
-            &mut self.groups
+            &mut self.groups[self.before..]
         };
         // Rows follow their group; only warnings come later.
         groups

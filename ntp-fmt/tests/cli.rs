@@ -101,11 +101,71 @@ fn broken_rows_are_left_out_and_unknown_kinds_are_no_matter() {
     );
     ends(
         &run(&["--format", "csv"], &format!("{ROWS}{orphan}\n{END}")),
-        2,
-        "a row of a group without the rows before it",
+        1,
+        "line 3: a row of group 7, which has not come",
     );
     let newer = format!("{ROWS}{{\"row\":\"histogram\",\"group\":0}}\n{END}");
     ends(&run(&[], &newer), 0, "");
+}
+
+#[test]
+fn a_first_row_that_is_broken_costs_no_other() {
+    let broken = &ROWS[1..];
+    for format in ["text", "csv", "json"] {
+        let args = ["--format", format];
+        let report = ends(
+            &run(&args, &format!("{broken}{END}")),
+            1,
+            "line 1: broken row: ",
+        );
+        assert!(report.contains("read"), "{report}");
+        let whole = ends(&run(&args, &format!("{ROWS}{END}")), 0, "");
+        // The columns of a table are known without it.
+        assert!(format != "csv" || report == whole, "{report}");
+    }
+    // When nothing follows, there is one line, and it says what the input is not.
+    let none = run(&[], "{\"row\":\nx\n");
+    assert_eq!(ends(&none, 2, "no rows"), "");
+    assert_eq!(String::from_utf8_lossy(&none.stderr).lines().count(), 1);
+}
+
+#[test]
+fn a_report_behind_one_that_was_cut_off_is_whole() {
+    let second = format!("{ROWS}{END}");
+    let whole = ends(&run(&["--format", "csv"], &second), 0, "");
+    let group = whole.lines().last().unwrap();
+    for cut in 8..ROWS.len() {
+        let both = format!("{}{second}", &ROWS[..cut]);
+        let table = ends(&run(&["--format", "csv"], &both), 1, "");
+        assert!(
+            table.ends_with(&format!("{group}\n")),
+            "cut at {cut}: {table}"
+        );
+    }
+    // A row of the second report is not about a group of the first.
+    let (report, _) = ROWS.split_once('\n').unwrap();
+    let orphan = r#"{"row":"stage","group":0,"stage":"network","title":"network","per_command_ns":1.0,"share":null,"l":null,"n":1}"#;
+    let both = format!("{ROWS}{END}{report}\n{orphan}\n{END}");
+    for format in ["text", "csv"] {
+        ends(
+            &run(&["--format", format], &both),
+            1,
+            "line 5: a row of group 0, which has not come",
+        );
+    }
+}
+
+#[test]
+fn a_row_without_end_is_one_broken_row() {
+    // Its second half would be a row of its own.
+    let stage = r#"{"row":"stage","group":0,"stage":"network","title":"network","per_command_ns":1.0,"share":null,"l":null,"n":1}"#;
+    let long = "x".repeat((16 << 20) + 1);
+    let text = ends(
+        &run(&[], &format!("{ROWS}{long}{stage}\n{END}")),
+        1,
+        "line 3: longer than any row",
+    );
+    assert!(!text.contains("network"), "{text}");
 }
 
 #[test]

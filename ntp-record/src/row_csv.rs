@@ -71,34 +71,15 @@ impl<W: Write> CsvWriter<W> {
     /// Writes one row.
     ///
     /// # Errors
-    /// Those of the output; rows grouped by other keys than those before.
+    /// Those of the output; rows grouped by other keys than those before;
+    /// [`InvalidData`](io::ErrorKind::InvalidData) for a row of a group that
+    /// did not come, after which others can be written.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
         match row {
-            Row::Report(report) => match &self.by {
-                None => {
-                    let unit = |key: &'_ String| {
-                        KEY_UNITS
-                            .iter()
-                            .find(|(name, _)| name == key)
-                            .map_or(key.clone(), |(_, unit)| (*unit).into())
-                    };
-                    let keys: Vec<String> = report.by.iter().map(unit).collect();
-                    let names = BEFORE
-                        .iter()
-                        .copied()
-                        .chain(keys.iter().map(String::as_str))
-                        .chain(AFTER.iter().copied());
-                    self.out.write_record(names).map_err(io_error)?;
-                    self.by = Some(report.by.clone());
-                    Ok(())
-                }
-                Some(by) if *by == report.by => Ok(()),
-                Some(by) => Err(io::Error::other(format!(
-                    "rows by {} after rows by {}: one table holds one kind; give them one by one",
-                    report.by.join(","),
-                    by.join(",")
-                ))),
-            },
+            Row::Report(report) => {
+                self.keys.clear();
+                self.head(&report.by)
+            }
             Row::Group(group) => self.group(group),
             Row::Stage(stage) => self.stage(stage),
             Row::Component(component) => self.component(component),
@@ -124,7 +105,41 @@ impl<W: Write> CsvWriter<W> {
             .map_err(|error| io::Error::other(error.to_string()))
     }
 
+    /// Names of the columns, once.
+    fn head(&mut self, by: &[String]) -> io::Result<()> {
+        match &self.by {
+            None => {
+                let unit = |key: &'_ String| {
+                    KEY_UNITS
+                        .iter()
+                        .find(|(name, _)| name == key)
+                        .map_or(key.clone(), |(_, unit)| (*unit).into())
+                };
+                let keys: Vec<String> = by.iter().map(unit).collect();
+                let names = BEFORE
+                    .iter()
+                    .copied()
+                    .chain(keys.iter().map(String::as_str))
+                    .chain(AFTER.iter().copied());
+                self.out.write_record(names).map_err(io_error)?;
+                self.by = Some(by.to_vec());
+                Ok(())
+            }
+            Some(before) if before == by => Ok(()),
+            Some(before) => Err(io::Error::other(format!(
+                "rows by {} after rows by {}: one table holds one kind; give them one by one",
+                by.join(","),
+                before.join(",")
+            ))),
+        }
+    }
+
     fn group(&mut self, group: &Group) -> io::Result<()> {
+        if self.by.is_none() {
+            // The row that names the keys was lost: the group has them too.
+            let by: Vec<String> = group.key.0.iter().map(|(name, _)| name.clone()).collect();
+            self.head(&by)?;
+        }
         self.keys
             .insert(group.group, (word(&group.view), group.key.clone()));
         let mut line = Line::new("group", group.group, group.interval);
@@ -195,7 +210,10 @@ impl<W: Write> CsvWriter<W> {
     }
 
     fn write(&mut self, line: Line) -> io::Result<()> {
-        let missing = || io::Error::other("a row of a group without the rows before it");
+        let missing = || {
+            let text = format!("a row of group {}, which has not come", line.group);
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        };
         let by = self.by.as_ref().ok_or_else(missing)?;
         let (view, key) = self.keys.get(&line.group).ok_or_else(missing)?;
         let values = by.iter().map(|name| match key.get(name) {
