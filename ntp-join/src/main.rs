@@ -14,7 +14,7 @@ use std::process::ExitCode;
     version,
     help_expected = true,
     before_help = "EXAMPLES\n  ntp-join host.ntp target.ntp | ntp-stages | ntp-fmt\n  ntp-join --format ndjson host.ntp.gz target.ntp.gz | jq -c 'select(.op == \"write\")'",
-    after_help = "EXIT STATUS\n  0  done\n  1  done, but nothing matched or input was damaged\n  2  could not: usage, no such file, not a recording"
+    after_help = "EXIT STATUS\n  0  done\n  1  done, but nothing matched, or input was damaged or cut off\n  2  could not: usage, no such file, not a recording"
 )]
 struct Args {
     /// Encoding of the output: bin or ndjson

@@ -28,7 +28,7 @@ const TOOL: &str = "ntp-join";
 ///
 /// # Errors
 /// When an input cannot be read or is no recording, or the output cannot be
-/// written. Damaged input is read in part and ends with [`Status::Missing`].
+/// written. Input that is damaged or cut off is read in part and ends with [`Status::Missing`].
 pub fn run(job: &Job) -> Result<Status> {
     tool::at_most_one_stdin(&job.files)?;
     tool::not_an_input(job.output.as_deref(), &job.files)?;
@@ -69,14 +69,9 @@ pub fn run(job: &Job) -> Result<Status> {
         }
     }
     joiner.finish(&mut writer)?;
-    for reader in readers.iter().filter(|reader| !reader.ended_cleanly()) {
-        tool::warn(
-            TOOL,
-            format_args!(
-                "{}: cut off: it has no totals, so what was lost while recording is not known",
-                reader.name()
-            ),
-        );
+    let cut_off: Vec<String> = readers.iter().filter_map(Reader::cut_off).collect();
+    for text in &cut_off {
+        tool::warn(TOOL, text);
     }
     let matched = joiner.totals().matched;
     if matched > 0 || joiner.both_sides() {
@@ -85,7 +80,7 @@ pub fn run(job: &Job) -> Result<Status> {
     for line in report::lines(&joiner) {
         tool::warn(TOOL, line);
     }
-    Ok(if matched == 0 || damaged {
+    Ok(if matched == 0 || damaged || !cut_off.is_empty() {
         Status::Missing
     } else {
         Status::Done

@@ -145,6 +145,20 @@ impl Reader {
         self.without_totals() == 0
     }
 
+    /// What to say at the end of an input in which recordings were cut off;
+    /// `None` when each has its totals.
+    pub fn cut_off(&self) -> Option<String> {
+        let whose = match self.without_totals() {
+            0 => return None,
+            1 => "a recording in it has",
+            _ => "recordings in it have",
+        };
+        Some(format!(
+            "{}: cut off: {whose} no totals, so what was lost while recording is not known",
+            self.name()
+        ))
+    }
+
     /// Bytes lost so far, as told by [`Item::Damage`].
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes

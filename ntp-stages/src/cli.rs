@@ -23,7 +23,7 @@ pub const TOOL: &str = "ntp-stages";
         ntp-stages host.ntp | ntp-fmt                       one side alone\n  \
         ntp-stages --by op,size,device,qid joined.ntp | ntp-fmt --detail\n  \
         ntp-capture -t tcp | ntp-stages -i 10 | ntp-fmt     as it happens\n\n\
-        Exit status: 0 done; 1 done, but there was no command or input is damaged; 2 could not."
+        Exit status: 0 done; 1 done, but there was no command, or input is damaged or cut off; 2 could not."
 )]
 pub struct Args {
     /// Group commands by these keys: see KEYS in ntp-stages(1)
@@ -134,7 +134,11 @@ pub fn stages(reader: &mut Reader, args: &Args, out: &mut impl Write) -> Result<
             format_args!("{name}: no whole command in it: nothing to report"),
         );
     }
-    Ok(if empty || damaged {
+    let cut_off = reader.cut_off();
+    if let Some(text) = &cut_off {
+        tool::warn(TOOL, text);
+    }
+    Ok(if empty || damaged || cut_off.is_some() {
         Status::Missing
     } else {
         Status::Done

@@ -255,8 +255,12 @@ impl Engine {
     }
 
     fn records(&mut self, records: &[Record]) {
-        // Only a reader that lost the header gives none: then a host's is the likelier.
-        let role = self.segment.role().unwrap_or(Role::Host);
+        // The points of a record mean what the header says: without it, nothing.
+        let Some(role) = self.segment.role() else {
+            let left = self.books.left_out.entry(HEADER.to_owned()).or_default();
+            *left += records.len() as u64;
+            return;
+        };
         match role {
             Role::Host => self.books.host += records.len() as u64,
             Role::Target => self.books.target += records.len() as u64,
@@ -438,6 +442,9 @@ impl Engine {
         std::mem::take(&mut self.ready)
     }
 }
+
+/// What is missing of records whose recording begins with damage.
+const HEADER: &str = "the header of their recording";
 
 /// When a recording began, on its clock; `None` when its header was filtered out.
 fn start(header: &Header) -> Option<u64> {

@@ -184,6 +184,38 @@ fn damage_is_told_and_the_rest_is_reported() {
 }
 
 #[test]
+fn a_recording_cut_off_between_chunks_is_told() {
+    let whole = recording(Format::Binary);
+    // The last chunk holds the totals.
+    let totals = whole
+        .windows(4)
+        .rposition(|four| four == b"NTP\x1a")
+        .unwrap();
+    let output = run(&[], &whole[..totals]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "ntp-stages: standard input: cut off: a recording in it has no totals, so what was lost while recording is not known\n"
+    );
+    let rows = String::from_utf8(output.stdout).unwrap();
+    assert!(rows.contains(r#""reported":100"#), "{rows}");
+}
+
+#[test]
+fn records_without_their_header_mean_nothing() {
+    // The points of a target's record are not those of a host's.
+    let mut bytes = recording(Format::Binary);
+    bytes[30] ^= 1;
+    let output = run(&[], &bytes);
+    assert_eq!(output.status.code(), Some(1));
+    let rows = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        rows.contains(r#""reported":0,"left_out":{"the header of their recording":100}"#),
+        "{rows}"
+    );
+}
+
+#[test]
 fn a_recording_without_commands_has_no_answer() {
     let mut writer = Writer::new(Vec::new(), Format::Binary);
     names(Role::Host, 10)
