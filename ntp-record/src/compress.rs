@@ -96,6 +96,10 @@ impl Read for Undo {
                     }
                     let text = match cause.kind() {
                         io::ErrorKind::UnexpectedEof => format!("the {what} stream is cut off"),
+                        // zstd's own word for a window above 128 MiB.
+                        _ if cause.to_string().contains("too much memory") => format!(
+                            "the {what} stream was compressed with --long or --ultra: compress it without"
+                        ),
                         _ => format!("the {what} stream is damaged"),
                     };
                     return Err(io::Error::new(io::ErrorKind::InvalidData, Cut(text)));
