@@ -4,5 +4,7 @@
 mod bad_input;
 #[path = "tools/cases.rs"]
 mod cases;
+#[path = "tools/damage.rs"]
+mod damage;
 #[path = "tools/manpages.rs"]
 mod manpages;

@@ -30,12 +30,10 @@ pub fn main<A: clap::Parser>(
     let ended = match A::try_parse() {
         Ok(args) => run(args),
         // Help and version are what was asked for.
-        Err(words) if !words.use_stderr() => {
-            return match words.print() {
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(2),
-                _ => ExitCode::SUCCESS,
-            };
-        }
+        Err(words) if !words.use_stderr() => words
+            .print()
+            .map(|()| Status::Done)
+            .context("standard output"),
         Err(words) => Err(anyhow::anyhow!(usage(&words.to_string()))),
     };
     match ended {

@@ -69,7 +69,7 @@ fn what_is_no_recording() {
 }
 
 /// CRC-32C by the bit, from its definition (RFC 3720, 12.1).
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0u32;
     for byte in bytes {
         crc ^= u32::from(*byte);
