@@ -192,21 +192,26 @@ impl BinaryReader {
         let offset = bytes.offset();
         let payload = &bytes.peek()[range];
         let item = match kind {
-            Kind::Header => json(payload, offset, Item::Header),
-            Kind::Connection => json(payload, offset, Item::Connection),
-            Kind::Device => json(payload, offset, Item::Device),
-            Kind::Counts => json(payload, offset, Item::Counts),
-            Kind::Totals => json(payload, offset, Item::Totals),
-            Kind::JoinHeader => json(payload, offset, Item::JoinHeader),
-            Kind::JoinTotals => json(payload, offset, Item::JoinTotals),
-            Kind::Records => array(payload, offset, &mut self.records, Item::Records),
-            Kind::Joined => array(payload, offset, &mut self.joined, Item::Joined),
+            Kind::Header => json(payload, Item::Header),
+            Kind::Connection => json(payload, Item::Connection),
+            Kind::Device => json(payload, Item::Device),
+            Kind::Counts => json(payload, Item::Counts),
+            Kind::Totals => json(payload, Item::Totals),
+            Kind::JoinHeader => json(payload, Item::JoinHeader),
+            Kind::JoinTotals => json(payload, Item::JoinTotals),
+            Kind::Records => array(payload, &mut self.records, Item::Records),
+            Kind::Joined => array(payload, &mut self.joined, Item::Joined),
         };
-        if kind.opens_segment() && matches!(item, Item::Damage(_)) {
+        if kind.opens_segment() && item.is_err() {
             // What follows has no header: it is not of the segment before it.
             self.segment = self.previous;
         }
-        Ok(Some(item))
+        let lost = |cause| Damage {
+            offset,
+            bytes: self.pending as u64,
+            cause: format!("a chunk that cannot be understood: {cause}"),
+        };
+        Ok(Some(item.unwrap_or_else(|cause| Item::Damage(lost(cause)))))
     }
 
     /// Goes to the next chunk that is whole and of a known kind.
@@ -318,42 +323,30 @@ fn whole(bytes: &mut Bytes, size: usize) -> Result<usize, Error> {
 
 fn json<T: DeserializeOwned>(
     payload: &[u8],
-    offset: u64,
     item: fn(T) -> Item<'static>,
-) -> Item<'static> {
-    match serde_json::from_slice(payload) {
-        Ok(value) => item(value),
-        Err(cause) => unreadable(payload, offset, &cause.to_string()),
-    }
+) -> Result<Item<'static>, String> {
+    serde_json::from_slice(payload)
+        .map(item)
+        .map_err(|cause| cause.to_string())
 }
 
 /// The payload as a slice of records: in place when it is aligned, else copied.
 fn array<'a, T>(
     payload: &'a [u8],
-    offset: u64,
     copy: &'a mut Vec<T>,
     item: fn(&'a [T]) -> Item<'a>,
-) -> Item<'a>
+) -> Result<Item<'a>, String>
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Default + Clone,
 {
     if !payload.len().is_multiple_of(size_of::<T>()) {
-        return unreadable(payload, offset, "its length is no multiple of a record's");
+        return Err("its length is no multiple of a record's".into());
     }
     if let Ok(records) = <[T]>::ref_from_bytes(payload) {
-        return item(records);
+        return Ok(item(records));
     }
     copy.clear();
     copy.resize(payload.len() / size_of::<T>(), T::default());
     copy.as_mut_slice().as_mut_bytes().copy_from_slice(payload);
-    item(copy)
-}
-
-fn unreadable(payload: &[u8], offset: u64, cause: &str) -> Item<'static> {
-    let bytes = (HEAD + payload.len() + padding(payload.len())) as u64;
-    Item::Damage(Damage {
-        offset,
-        bytes,
-        cause: format!("a chunk that cannot be understood: {cause}"),
-    })
+    Ok(item(copy))
 }

@@ -558,6 +558,21 @@ fn what_follows_a_header_that_cannot_be_understood_is_of_no_other_recording() {
 }
 
 #[test]
+fn no_more_is_lost_than_there_was() {
+    // The last chunk means nothing, and its padding is cut off.
+    let mut bytes = recorded(Role::Host, "h", 1, Format::Binary);
+    let (begin, segment) = (bytes.len(), bytes[16..20].to_vec());
+    bytes.extend(b"NTP\x1a\x04\x00\x01\x00\x03\x00\x00\x00");
+    bytes.extend(crc32c::crc32c(b"[1]").to_le_bytes());
+    bytes.extend(segment);
+    bytes.extend(crc32c::crc32c(&bytes[begin..]).to_le_bytes());
+    bytes.extend(b"[1]");
+    let (_, lost) = read_all(pipe(&bytes, 4096)).expect("reads");
+    assert_eq!(lost.len(), 1);
+    assert_eq!((lost[0].offset, lost[0].bytes), (begin as u64, 27));
+}
+
+#[test]
 fn a_first_byte_that_is_damaged_costs_no_more() {
     let bytes = recorded(Role::Host, "h", 4, Format::Binary);
     let text = recorded(Role::Host, "h", 4, Format::Ndjson);
