@@ -2,6 +2,7 @@
 # make test     everything (what CI runs)
 # make lab-all  every scenario in the guests; leaves docs/lab-results.md
 # make check    formatting, lints, unit and golden tests: no root, no guest
+# make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
@@ -9,11 +10,12 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 KERNEL ?= 6.12
+FUZZ_SECONDS ?= 600
 DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
-.PHONY: all demo test lab-all check build install lab deps
+.PHONY: all demo test lab-all check fuzz build install lab deps
 
 all: build
 
@@ -33,6 +35,10 @@ check:
 	$(CARGO) test --release --workspace --exclude ntp-lab --exclude ntp-tests
 	$(CARGO) test --release -p ntp-tests --lib --test tools
 	$(CARGO) test --release -p ntp-lab --lib --bins
+
+# What is found is kept as a test of the crate it was found in.
+fuzz:
+	CARGO="$(CARGO)" fuzz/run $(FUZZ_SECONDS)
 
 # The lab's tests run alone: two emulators on two CPUs measure each other.
 test: deps build check
