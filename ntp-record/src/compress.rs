@@ -63,14 +63,13 @@ enum State {
     End,
 }
 
-/// Decoded at once at most: what a decoder made in the call in which it finds
-/// damage is lost with it.
-const STEP: usize = 16 << 10;
+/// Given to a decoder at once at most, bytes: what it makes of them in the
+/// call in which it finds damage is lost with it.
+const GULP: usize = 1 << 10;
 
 impl Read for Undo {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
-            let step = out.len().min(STEP);
             let (what, result) = match &mut self.state {
                 State::End => return Ok(0),
                 State::Plain(tape) => return tape.read(out),
@@ -79,8 +78,8 @@ impl Read for Undo {
                     self.begin()?;
                     continue;
                 }
-                State::Gzip(decoder) => ("gzip", decoder.read(&mut out[..step])),
-                State::Zstd(decoder) => ("zstd", decoder.read(&mut out[..step])),
+                State::Gzip(decoder) => ("gzip", decoder.read(out)),
+                State::Zstd(decoder) => ("zstd", decoder.read(out)),
             };
             match result {
                 Ok(0) => self.state = self.take().map_or(State::End, State::Between),
@@ -233,7 +232,8 @@ impl BufRead for Tape {
         if self.at == self.end {
             self.more()?;
         }
-        Ok(self.ahead())
+        let ahead = self.ahead();
+        Ok(&ahead[..ahead.len().min(GULP)])
     }
 
     fn consume(&mut self, count: usize) {
@@ -243,7 +243,10 @@ impl BufRead for Tape {
 
 impl Read for Tape {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let ahead = self.fill_buf()?;
+        if self.at == self.end {
+            self.more()?;
+        }
+        let ahead = self.ahead();
         let count = ahead.len().min(out.len());
         out[..count].copy_from_slice(&ahead[..count]);
         self.consume(count);
