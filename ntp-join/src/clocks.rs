@@ -2,13 +2,13 @@
 
 use crate::field::{Field, Host};
 use crate::joiner::{Clock, Joiner, State};
-use crate::limits::{HostTimes, Limits, TargetTimes, end};
+use crate::limits::{HostTimes, Limits, TargetTimes};
 use crate::matching::sampled_by;
 use crate::names::weak;
+use crate::shelf::Held;
 use crate::span::Span;
 use crate::vote::Verdict;
 use ntp_record::header::Role;
-use ntp_record::record::Record;
 
 /// More records than this do not make a vote better.
 const ENOUGH: usize = 1 << 18;
@@ -183,22 +183,22 @@ impl Joiner {
                 let coarse = over.iter().map(|conn| sampling(*conn)).min();
                 // The newest: the older ones may lie before the other's beginning.
                 let skip = pending.len().saturating_sub(share);
-                pending
-                    .iter()
-                    .skip(skip)
-                    .filter_map(move |record: &Record| {
-                        let (n, salt) = coarse?;
-                        sampled_by(n, salt, record).then_some(())?;
-                        Some(Host {
-                            record,
-                            times: HostTimes::of(record)?,
-                            over,
-                        })
+                pending.iter().skip(skip).filter_map(move |held| {
+                    let (n, salt) = coarse?;
+                    let record = self.shelf.get(held);
+                    let key = record.key();
+                    sampled_by(n, salt, &key).then_some(())?;
+                    Some(Host {
+                        key,
+                        times: HostTimes::of(record)?,
+                        over,
                     })
+                })
             })
             .collect();
         let records = targets.into_iter().flat_map(|conn| {
-            (self.conns[conn as usize].store.iter()).map(move |record| (conn, record))
+            (self.conns[conn as usize].store.iter())
+                .map(move |(key, times, _)| (conn, *key, *times))
         });
         let names = over.iter().map(|(conn, _)| *conn).collect();
         (Field::new(hosts, records), names)
@@ -258,16 +258,19 @@ impl Joiner {
         let store = &self.conns[target as usize].store;
         let header = &self.recordings[self.conns[target as usize].recording].header;
         let clock = &self.clocks[clock];
-        let Some(first) = store.oldest().and_then(end) else {
+        let Some(first) = store.oldest().and_then(|held| held.end) else {
             return (0, 0);
         };
-        let last = store.iter().filter_map(end).max().unwrap_or(first);
+        let last = store.iter().filter_map(|(.., held)| held.end).max();
+        let last = last.unwrap_or(first);
         let (mut fits, mut tried) = (0, 0);
-        for record in &self.conns[host as usize].pending {
+        for held in &self.conns[host as usize].pending {
+            let record = self.shelf.get(held);
+            let key = record.key();
             let Some(times) = HostTimes::of(record) else {
                 continue;
             };
-            if !sampled_by(header.sampling, header.salt, record) {
+            if !sampled_by(header.sampling, header.salt, &key) {
                 continue;
             }
             let span = clock.span(times.over);
@@ -277,9 +280,8 @@ impl Joiner {
             }
             tried += 1;
             let (from, to) = clock.window(&times);
-            let possible = (store.candidates(record, from, to))
-                .filter_map(|(_, target)| TargetTimes::of(target))
-                .filter(|target| clock.allows(&Limits::of(&times, target)))
+            let possible = (store.candidates(&key, from, to))
+                .filter(|(_, target)| clock.allows(&Limits::of(&times, target)))
                 .count();
             fits += usize::from(possible == 1);
         }
@@ -288,7 +290,7 @@ impl Joiner {
 
     /// Host records whose clock and connection are now known are tried again.
     fn requeue(&mut self) {
-        let mut back: Vec<Vec<Record>> = self.hosts.iter().map(|_| Vec::new()).collect();
+        let mut back: Vec<Vec<Held>> = self.hosts.iter().map(|_| Vec::new()).collect();
         for conn in 0..self.conns.len() {
             let known = (self.conns[conn].over.iter())
                 .any(|over| !matches!(self.clocks[over.clock as usize].state, State::Unknown));
@@ -305,9 +307,9 @@ impl Joiner {
                 self.release(&claim);
             }
             let host = &mut self.hosts[domain];
-            back.sort_by_key(|record| end(record).unwrap_or(i64::MIN));
+            back.sort_by_key(|held| held.end.unwrap_or(i64::MIN));
             // They count as not tried, so that their partners are kept.
-            if let Some(oldest) = back.iter().find_map(end) {
+            if let Some(oldest) = back.iter().find_map(|held| held.end) {
                 host.tried = host.tried.min(oldest);
             }
             back.extend(host.queue.drain(..));

@@ -1,9 +1,10 @@
 //! Gives pairs their offset, once later bounds are known too, and writes them.
 
-use crate::joiner::{Clock, ClockReport, Joiner, Sink, State};
-use crate::limits::{HostTimes, end, start};
+use crate::joiner::{Clock, ClockReport, Joiner, Pair, Sink, State};
+use crate::shelf::Held;
 use ntp_record::header::{Connection, Role};
 use ntp_record::joined::{JoinTotals, Joined};
+use ntp_record::record::Record;
 use ntp_record::stream::Item;
 use std::io;
 
@@ -14,6 +15,8 @@ const SETTLE: i64 = 300_000_000;
 const WAITING: usize = 1 << 16;
 /// Pairs that wait to be written in order of their start.
 const READY: usize = 1 << 12;
+/// Pairs handed on together.
+const PIECE: usize = 1 << 10;
 
 impl Joiner {
     /// Settles and writes what later records can hardly change.
@@ -21,7 +24,7 @@ impl Joiner {
         for number in 0..self.clocks.len() {
             let tried = self.hosts[self.clocks[number].host].tried;
             let clock = &mut self.clocks[number];
-            let over = |joined: &Joined| end(&joined.host).unwrap_or(i64::MIN);
+            let over = |pair: &Pair| pair.host.end.unwrap_or(i64::MIN);
             let Some(oldest) = clock.waiting.front().map(over) else {
                 continue;
             };
@@ -36,10 +39,7 @@ impl Joiner {
                 _ if all => clock.waiting.len(),
                 _ => {
                     let due = tried.saturating_sub(SETTLE);
-                    let aged = clock
-                        .waiting
-                        .iter()
-                        .take_while(|joined| over(joined) <= due);
+                    let aged = clock.waiting.iter().take_while(|pair| over(pair) <= due);
                     aged.count()
                         .max(clock.waiting.len().saturating_sub(most / 2))
                 }
@@ -56,8 +56,8 @@ impl Joiner {
             clock.waiting.drain(..until);
             let clock = &mut self.clocks[number];
             let mut hint = 0;
-            for joined in &mut self.ready[first..] {
-                place(clock, joined, &mut hint);
+            for pair in &mut self.ready[first..] {
+                place(clock, pair, &mut hint);
             }
         }
         self.write_ready(sink, all)
@@ -71,57 +71,72 @@ impl Joiner {
             return Ok(());
         }
         let mut order: Vec<(i64, u32)> = (self.ready.iter().zip(0..))
-            .map(|(joined, number)| {
-                let shift = self.domains[self.conns[joined.host.conn as usize].domain].shift;
-                (
-                    start(&joined.host).unwrap_or(0).saturating_add(shift),
-                    number,
-                )
+            .map(|(pair, number)| {
+                let shift = self.domains[self.conns[pair.host.conn as usize].domain].shift;
+                (pair.start.unwrap_or(0).saturating_add(shift), number)
             })
             .collect();
         order.sort_unstable();
         let keep = if all { 0 } else { order.len() / 4 };
-        let pick = |order: &[(i64, u32)]| -> Vec<Joined> {
-            (order.iter().map(|(_, number)| self.ready[*number as usize])).collect()
-        };
+        let ready = std::mem::take(&mut self.ready);
         let (now, later) = order.split_at(order.len() - keep);
-        let (mut ready, later) = (pick(now), pick(later));
-        self.ready = later;
-        self.write_names(sink, &ready)?;
-        for joined in &mut ready {
-            for record in [&mut joined.host, &mut joined.target] {
-                record.conn += 1;
-                record.dev += 1;
+        let pick = |(_, number): &(i64, u32)| &ready[*number as usize];
+        self.ready = later.iter().map(pick).copied().collect();
+        self.write_header(sink)?;
+        let mut joined = Vec::with_capacity(now.len().min(PIECE));
+        for piece in now.chunks(PIECE) {
+            joined.clear();
+            for pair in piece.iter().map(pick) {
+                self.write_names(sink, &pair.host)?;
+                self.write_names(sink, &pair.target)?;
+                joined.push(self.joined(pair));
+                self.shelf.release(&pair.host);
+                self.shelf.release(&pair.target);
             }
+            sink.item(&Item::Joined(&joined))?;
         }
-        sink.item(&Item::Joined(&ready))
+        Ok(())
     }
 
-    /// Writes the header, and the names these pairs refer to.
-    fn write_names(&mut self, sink: &mut dyn Sink, ready: &[Joined]) -> io::Result<()> {
+    /// A pair as it is written.
+    fn joined(&self, pair: &Pair) -> Joined {
+        let record = |held: &Held| Record {
+            conn: held.conn + 1,
+            dev: held.dev + 1,
+            ..*self.shelf.get(held)
+        };
+        Joined {
+            host: record(&pair.host),
+            target: record(&pair.target),
+            offset_ns: pair.offset_ns,
+            offset_bound_ns: pair.offset_bound_ns,
+        }
+    }
+
+    fn write_header(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         if self.headed.is_none() {
             self.headed = Some(self.recordings.len());
             sink.item(&Item::JoinHeader(self.join_header()))?;
         }
-        for record in ready
-            .iter()
-            .flat_map(|joined| [&joined.host, &joined.target])
-        {
-            let conn = &self.conns[record.conn as usize];
-            if !conn.named {
-                let source = self.source(conn.recording);
-                let conn = &mut self.conns[record.conn as usize];
-                conn.named = true;
-                sink.item(&Item::Connection(Connection {
-                    source,
-                    ..conn.info.clone()
-                }))?;
-            }
-            let dev = &mut self.devs[record.dev as usize];
-            if !dev.named {
-                dev.named = true;
-                sink.item(&Item::Device(dev.info.clone()))?;
-            }
+        Ok(())
+    }
+
+    /// Writes the names a record refers to, unless they are written.
+    fn write_names(&mut self, sink: &mut dyn Sink, held: &Held) -> io::Result<()> {
+        let conn = &self.conns[held.conn as usize];
+        if !conn.named {
+            let source = self.source(conn.recording);
+            let conn = &mut self.conns[held.conn as usize];
+            conn.named = true;
+            sink.item(&Item::Connection(Connection {
+                source,
+                ..conn.info.clone()
+            }))?;
+        }
+        let dev = &mut self.devs[held.dev as usize];
+        if !dev.named {
+            dev.named = true;
+            sink.item(&Item::Device(dev.info.clone()))?;
         }
         Ok(())
     }
@@ -137,7 +152,7 @@ impl Joiner {
         self.totals.target_left = named(&self.target_left);
         self.write_counts();
         if self.both_sides() {
-            self.write_names(sink, &[])?;
+            self.write_header(sink)?;
             sink.item(&Item::JoinTotals(self.totals.clone()))?;
         }
         Ok(())
@@ -165,25 +180,22 @@ impl Joiner {
 }
 
 /// Fills in the offset of a pair; `hint` is for [`Track::offset`](crate::clock::Track::offset).
-fn place(clock: &mut Clock, joined: &mut Joined, hint: &mut usize) {
-    let Some(times) = HostTimes::of(&joined.host) else {
-        return;
-    };
+fn place(clock: &mut Clock, pair: &mut Pair, hint: &mut usize) {
     let middle = match &clock.state {
         State::Same => Some((0, 0)),
         State::Unknown => None,
-        State::Known(track) => track.offset(times.sent, times.over, hint).middle(),
+        State::Known(track) => track.offset(pair.sent, pair.over, hint).middle(),
     };
     let report = &mut clock.report;
     report.pairs += 1;
     match middle {
         Some((offset, bound)) => {
-            (joined.offset_ns, joined.offset_bound_ns) = (offset, bound);
+            (pair.offset_ns, pair.offset_bound_ns) = (offset, bound);
             report.bounds += u128::from(bound);
             report.widest = report.widest.max(bound);
-            report.first.get_or_insert((times.over, offset));
-            report.last = Some((times.over, offset));
+            report.first.get_or_insert((pair.over, offset));
+            report.last = Some((pair.over, offset));
         }
-        None => joined.offset_bound_ns = u64::MAX,
+        None => pair.offset_bound_ns = u64::MAX,
     }
 }

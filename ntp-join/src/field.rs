@@ -2,26 +2,26 @@
 
 use crate::limits::{HostTimes, Limits, TargetTimes};
 use crate::span::Span;
-use crate::store::{key_hash, same_key};
-use ntp_record::record::Record;
+use crate::store::key_hash;
+use ntp_record::sample::Key;
 
 /// Hosts looked at for one target, going back in time from the latest possible.
 const DEEPEST: usize = 16;
 
 /// A host record with the connections of the target it may have come over.
 pub struct Host<'a> {
-    /// The record.
-    pub record: &'a Record,
+    /// What the command is.
+    pub key: Key,
     /// Its moments.
     pub times: HostTimes,
     /// Numbers of target connections.
     pub over: &'a [u32],
 }
 
-struct Target<'a> {
+struct Target {
     hash: u64,
     times: TargetTimes,
-    record: &'a Record,
+    key: Key,
     connection: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct Field<'a> {
     /// How many targets have the key of each host.
     pub(crate) repeats: Vec<u32>,
     /// By key and time.
-    targets: Vec<Target<'a>>,
+    targets: Vec<Target>,
     /// Hash of the key, time sent, number of the host; by these.
     senders: Vec<(u64, i64, u32)>,
     /// Time covered by the targets, ns of the target's clock.
@@ -40,28 +40,29 @@ pub struct Field<'a> {
     pub(crate) last: i64,
 }
 
-fn hash_on(connection: u32, record: &Record) -> u64 {
-    key_hash(record) ^ u64::from(connection).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+fn hash_on(connection: u32, key: &Key) -> u64 {
+    key_hash(key) ^ u64::from(connection).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl<'a> Field<'a> {
-    /// Hosts in any order; targets as (connection, record).
-    pub fn new(mut hosts: Vec<Host<'a>>, targets: impl Iterator<Item = (u32, &'a Record)>) -> Self {
+    /// Hosts in any order; targets with their connection.
+    pub fn new(
+        mut hosts: Vec<Host<'a>>,
+        targets: impl Iterator<Item = (u32, Key, TargetTimes)>,
+    ) -> Self {
         hosts.sort_by_key(|host| host.times.over);
-        let mut targets: Vec<Target<'a>> = targets
-            .filter_map(|(connection, record)| {
-                Some(Target {
-                    hash: hash_on(connection, record),
-                    times: TargetTimes::of(record)?,
-                    record,
-                    connection,
-                })
+        let mut targets: Vec<Target> = targets
+            .map(|(connection, key, times)| Target {
+                hash: hash_on(connection, &key),
+                times,
+                key,
+                connection,
             })
             .collect();
         targets.sort_by_key(|target| (target.hash, target.times.got));
         let mut senders: Vec<(u64, i64, u32)> = (hosts.iter().zip(0..))
             .flat_map(|(host, number)| {
-                let hash = move |over: &u32| (hash_on(*over, host.record), host.times.sent, number);
+                let hash = move |over: &u32| (hash_on(*over, &host.key), host.times.sent, number);
                 host.over.iter().map(hash)
             })
             .collect();
@@ -89,19 +90,17 @@ impl<'a> Field<'a> {
         host: &Host<'a>,
         span: Span,
     ) -> impl Iterator<Item = (u32, Limits)> + '_ {
-        let (times, record, over) = (host.times, host.record, host.over);
+        let (times, key, over) = (host.times, host.key, host.over);
         let from = times.sent.saturating_add(span.lo);
         let to = times.over.saturating_add(span.hi);
         over.iter().flat_map(move |connection| {
-            let hash = hash_on(*connection, record);
+            let hash = hash_on(*connection, &key);
             let begin = self
                 .targets
                 .partition_point(|target| (target.hash, target.times.got) < (hash, from));
             (self.targets[begin..].iter().zip(begin as u32..))
                 .take_while(move |(target, _)| target.hash == hash && target.times.got <= to)
-                .filter(move |(target, _)| {
-                    target.connection == *connection && same_key(target.record, record)
-                })
+                .filter(move |(target, _)| target.connection == *connection && target.key == key)
                 .map(move |(target, at)| (at, Limits::of(&times, &target.times)))
         })
     }
@@ -122,7 +121,7 @@ impl<'a> Field<'a> {
             .take_while(|(hash, _, _)| *hash == target.hash)
             .take(DEEPEST)
             .map(|(_, _, host)| &self.hosts[*host as usize])
-            .filter(|host| same_key(host.record, target.record))
+            .filter(|host| host.key == target.key)
             .filter(|host| allows(&Limits::of(&host.times, &target.times)))
             .take(2)
             .count()

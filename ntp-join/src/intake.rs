@@ -2,15 +2,18 @@
 
 use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
-use crate::limits::{TargetTimes, end, moment};
+use crate::limits::{TargetTimes, moment};
 use crate::matching::sampled_by;
 use crate::names::{Conn, Dev, Domain, Name, Over, Recording, pair_name, strong};
 use crate::pace::{Freed, Pace};
+use crate::shelf::Held;
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role, Totals};
 use ntp_record::record::{Flags, Record};
+use ntp_record::sample::Key;
 use ntp_record::stream::Item;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 impl Joiner {
     /// Takes in an item of an input.
@@ -216,7 +219,7 @@ impl Joiner {
     /// Number of a connection or a device that another recording of the same
     /// boot has under the same name: it is the same one. But one recording has
     /// two of a name for a reason, unless its header is lost.
-    fn known_as(&self, name: &Option<Name>, taken: &HashMap<u32, u32>) -> Option<u32> {
+    fn known_as(&self, name: &Option<Name>, taken: &FxHashMap<u32, u32>) -> Option<u32> {
         let name = name.as_ref()?;
         let known = *self.names.get(name)?;
         (name.rebuilt || !taken.values().any(|number| *number == known)).then_some(known)
@@ -341,7 +344,8 @@ impl Joiner {
             Role::Target => self.totals.target += records.len() as u64,
         }
         let (mut conn_id, mut conn, mut dev_id, mut dev) = (None, 0, None, 0);
-        for record in records {
+        let source = self.shelf.source(self.inputs[input].map, records);
+        for (number, record) in records.iter().enumerate() {
             if conn_id != Some(record.conn) {
                 conn = self.conn_of(input, record.conn);
                 conn_id = Some(record.conn);
@@ -350,15 +354,11 @@ impl Joiner {
                 dev = self.dev_of(input, record.dev);
                 dev_id = Some(record.dev);
             }
-            let mut record = *record;
-            // Numbers until they are written; ids are one more, so that 0 stays free.
-            record.conn = conn;
-            record.dev = dev;
             self.conns[conn as usize].records += 1;
-            let over = end(&record);
+            let held = self.shelf.keep(source, number, record, (conn, dev));
             let recording = &mut self.recordings[at];
-            if over.is_none_or(|over| recording.pace.take(over, &record)) {
-                self.keep(at, &record);
+            if held.end.is_none_or(|over| recording.pace.take(over, held)) {
+                self.keep(at, record, held);
             }
             if self.recordings[at].pace.is_due() {
                 let freed = self.recordings[at].pace.free();
@@ -368,59 +368,64 @@ impl Joiner {
     }
 
     /// Takes in records of a recording that waited.
-    fn keep_freed(&mut self, recording: usize, freed: Freed) {
-        for record in &freed.right {
-            self.keep(recording, record);
+    fn keep_freed(&mut self, recording: usize, freed: Freed<Held>) {
+        for held in freed.right {
+            let record = *self.shelf.get(&held);
+            self.keep(recording, &record, held);
         }
-        for _ in &freed.wrong {
-            match self.recordings[recording].header.role {
-                Role::Host => self.count_host(cause::NO_TIMES),
-                Role::Target => self.count_target(cause::NO_TIMES),
-            }
+        for held in freed.wrong {
+            self.reject(recording, held, cause::NO_TIMES);
         }
     }
 
     /// Takes in a record whose time can be believed.
-    fn keep(&mut self, recording: usize, record: &Record) {
-        let recording = &mut self.recordings[recording];
+    fn keep(&mut self, recording: usize, record: &Record, held: Held) {
+        let number = recording;
+        let recording = &mut self.recordings[number];
         let (role, domain) = (recording.header.role, recording.domain);
         if recording.header.is_rebuilt() {
-            let start = crate::limits::start(record).or(end(record));
+            let start = crate::limits::start(record).or(held.end);
             recording.start = recording.start.min(start.unwrap_or(recording.start));
         }
-        if self.is_foreign(record) {
-            match role {
-                Role::Host => self.count_host(cause::NOT_SAMPLED),
-                Role::Target => self.count_target(cause::NOT_SAMPLED),
-            }
-            return;
+        let key = record.key();
+        if self.is_foreign(held.conn, &key) {
+            return self.reject(number, held, cause::NOT_SAMPLED);
         }
         if role == Role::Host && record.has(Flags::Cancelled) {
-            return self.count_host(cause::CANCELLED);
+            return self.reject(number, held, cause::CANCELLED);
         }
-        let conn = &mut self.conns[record.conn as usize];
+        let conn = &mut self.conns[held.conn as usize];
         conn.generations |= record.cid >> 12 != 0;
         match role {
-            Role::Host => self.hosts[domain].queue.push_back(*record),
+            Role::Host => self.hosts[domain].queue.push_back(held),
             Role::Target => match TargetTimes::of(record) {
-                Some(times) => conn.store.push(record, times.got),
-                None => self.count_target(cause::NO_TIMES),
+                Some(times) => conn.store.push(key, times, held),
+                None => self.reject(number, held, cause::NO_TIMES),
             },
         }
+    }
+
+    /// Leaves out a record that was read.
+    fn reject(&mut self, recording: usize, held: Held, cause: &'static str) {
+        match self.recordings[recording].header.role {
+            Role::Host => self.count_host(cause),
+            Role::Target => self.count_target(cause),
+        }
+        self.shelf.release(&held);
     }
 
     /// Whether all connections a record's may be joined with were sampled, and
     /// without it: then it need not be kept. While there is none, it is.
     #[inline]
-    pub(crate) fn is_foreign(&self, record: &Record) -> bool {
-        let conn = &self.conns[record.conn as usize];
+    pub(crate) fn is_foreign(&self, conn: u32, key: &Key) -> bool {
+        let conn = &self.conns[conn as usize];
         let own = self.recordings[conn.recording].header.sampling;
         let finest = (conn.over.iter())
             .map(|place| self.conns[place.conn as usize].recording)
             .map(|other| &self.recordings[other].header)
             .min_by_key(|header| header.sampling);
         finest.is_some_and(|other| {
-            other.sampling > own && !sampled_by(other.sampling, other.salt, record)
+            other.sampling > own && !sampled_by(other.sampling, other.salt, key)
         })
     }
 }

@@ -5,17 +5,19 @@ use crate::clock::Track;
 use crate::counts::Counted;
 use crate::matching::Claim;
 use crate::names::{Conn, Dev, Domain, Name, Recording};
+use crate::shelf::{Held, Shelf};
+use ntp_record::Map;
 use ntp_record::header::Role;
-use ntp_record::joined::{JoinTotals, Joined};
-use ntp_record::record::Record;
+use ntp_record::joined::JoinTotals;
 use ntp_record::stream::{Item, JoinHeader};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Records held in memory at most, about 250 bytes each.
+    /// Records held in memory at most, about 150 bytes each, and 180 more of inputs that are not plain files.
     pub window: usize,
     /// How long a record waits for a partner that was written late, ns.
     pub lag: i64,
@@ -65,7 +67,7 @@ pub(crate) struct Clock {
     pub target: usize,
     pub state: State,
     /// Pairs that wait for later bounds, in the order in which they were found.
-    pub waiting: VecDeque<Joined>,
+    pub waiting: VecDeque<Pair>,
     /// Records of the poorer side at which the next vote is worth it.
     pub next_try: usize,
     pub report: ClockReport,
@@ -96,26 +98,43 @@ pub struct ClockReport {
     pub failed: Option<String>,
 }
 
+/// A command whose both records were found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub host: Held,
+    pub target: Held,
+    /// First point of the host, when it has one, and the two moments of
+    /// [`HostTimes`](crate::limits::HostTimes), ns.
+    pub start: Option<i64>,
+    pub sent: i64,
+    pub over: i64,
+    /// See [`ntp_record::Joined`].
+    pub offset_ns: i64,
+    pub offset_bound_ns: u64,
+}
+
 /// Records of the hosts of one clock.
 #[derive(Default)]
 pub(crate) struct HostSide {
     /// In the order of reading.
-    pub queue: VecDeque<Record>,
+    pub queue: VecDeque<Held>,
     /// Of the first in the queue: what may be their partner.
     pub ahead: VecDeque<Claim>,
     /// Those for which nothing was found at first.
-    pub late: VecDeque<Record>,
+    pub late: VecDeque<Held>,
     /// Latest end of a record that was tried, ns.
     pub tried: i64,
 }
 
 pub(crate) struct Input {
+    /// Its map, by number.
+    pub map: Option<usize>,
     /// Segment being read, by number.
     pub recording: Option<usize>,
     /// Numbers of the connections and devices of the segment, by id.
-    pub conns: HashMap<u32, u32>,
+    pub conns: FxHashMap<u32, u32>,
     /// See `conns`.
-    pub devs: HashMap<u32, u32>,
+    pub devs: FxHashMap<u32, u32>,
     /// Recordings of it whose headers are lost, by number.
     pub rebuilt: Vec<usize>,
     pub open: bool,
@@ -139,7 +158,9 @@ pub struct Joiner {
     /// Numbers of clocks by host and target.
     pub(crate) clock_of: HashMap<(usize, usize), u32>,
     pub(crate) hosts: Vec<HostSide>,
-    pub(crate) ready: Vec<Joined>,
+    /// Pairs that wait to be written, with their offsets.
+    pub(crate) ready: Vec<Pair>,
+    pub(crate) shelf: Shelf,
     /// Recordings in the header of the joined stream, once that is written.
     pub(crate) headed: Option<usize>,
     /// Records of a recording whose header is lost.
@@ -154,9 +175,10 @@ impl Joiner {
     /// For so many inputs.
     pub fn new(inputs: usize, options: Options) -> Self {
         let input = || Input {
+            map: None,
             recording: None,
-            conns: HashMap::new(),
-            devs: HashMap::new(),
+            conns: FxHashMap::default(),
+            devs: FxHashMap::default(),
             rebuilt: Vec::new(),
             open: true,
             records: 0,
@@ -174,6 +196,7 @@ impl Joiner {
             clock_of: HashMap::new(),
             hosts: Vec::new(),
             ready: Vec::new(),
+            shelf: Shelf::default(),
             headed: None,
             headless: 0,
             totals: JoinTotals::default(),
@@ -181,6 +204,11 @@ impl Joiner {
             host_left: cause::HOST.iter().map(|cause| (*cause, 0)).collect(),
             target_left: cause::TARGET.iter().map(|cause| (*cause, 0)).collect(),
         }
+    }
+
+    /// Tells that the records of an input lie in a map and stay there.
+    pub fn in_place(&mut self, input: usize, map: &Map) {
+        self.inputs[input].map = self.shelf.add(map);
     }
 
     /// Records held in memory.
@@ -193,6 +221,12 @@ impl Joiner {
             .sum();
         let pairs: usize = self.clocks.iter().map(|clock| clock.waiting.len()).sum();
         conns + hosts + 2 * (pairs + self.ready.len())
+    }
+
+    /// Records copied because their input is read once, and not let go yet;
+    /// 0 after [`Joiner::finish`].
+    pub fn copies(&self) -> usize {
+        self.shelf.copies()
     }
 
     /// The input to read next; `None` when all have ended.

@@ -2,11 +2,12 @@
 
 use crate::cause;
 use crate::joiner::{Clock, Joiner, State};
-use crate::limits::{HostTimes, Limits, TargetTimes, end, start};
+use crate::limits::{HostTimes, Limits, TargetTimes, start};
 use crate::matching::{DEEPEST, sampled_by};
+use crate::shelf::Held;
 use crate::store::Mark;
 use ntp_record::header::Role;
-use ntp_record::record::{Flags, Record};
+use ntp_record::record::Flags;
 
 impl Joiner {
     pub(crate) fn count_host(&mut self, cause: &'static str) {
@@ -17,21 +18,29 @@ impl Joiner {
         *self.target_left.entry(cause).or_default() += 1;
     }
 
-    /// Counts a host record for which there is no partner.
-    pub(crate) fn leave_host(&mut self, record: &Record) {
+    /// Counts a host record for which there is no partner, and lets it go.
+    pub(crate) fn leave_host(&mut self, held: &Held) {
+        let cause = self.host_cause(held);
+        self.count_host(cause);
+        self.shelf.release(held);
+    }
+
+    fn host_cause(&mut self, held: &Held) -> &'static str {
+        let record = self.shelf.get(held);
+        let key = record.key();
         let Some(times) = HostTimes::of(record) else {
-            return self.count_host(cause::NO_TIMES);
+            return cause::NO_TIMES;
         };
-        let conn = &self.conns[record.conn as usize];
+        let conn = &self.conns[held.conn as usize];
         let header = &self.recordings[conn.recording].header;
         if record.has(Flags::Admin) {
-            return self.count_host(cause::ADMIN);
+            return cause::ADMIN;
         }
         if !self.salt_exists(Role::Target, header.salt) {
-            return self.count_host(cause::OTHER_SALT);
+            return cause::OTHER_SALT;
         }
         if conn.over.is_empty() {
-            return self.count_host(cause::NO_CONNECTION);
+            return cause::NO_CONNECTION;
         }
         let (mut known, mut inside, mut sampled) = (false, false, false);
         let (mut possible, mut overlaps) = (0, Vec::new());
@@ -39,7 +48,7 @@ impl Joiner {
             let clock = &self.clocks[place.clock as usize];
             let there = &self.conns[place.conn as usize];
             let there = (&self.recordings[there.recording].header, &there.store);
-            sampled |= sampled_by(there.0.sampling, there.0.salt, record);
+            sampled |= sampled_by(there.0.sampling, there.0.salt, &key);
             if matches!(clock.state, State::Unknown) {
                 continue;
             }
@@ -49,22 +58,19 @@ impl Joiner {
             let (from_target, to_target) = clock.window(&times);
             // Those that only overlap may have come before.
             let early = from_target.saturating_sub(times.over.saturating_sub(times.sent));
-            for (slot, target) in there.1.candidates(record, early, to_target).take(DEEPEST) {
-                let Some(target) = TargetTimes::of(target) else {
-                    continue;
-                };
-                if clock.allows(&Limits::of(&times, &target)) {
+            for (slot, target) in there.1.candidates(&key, early, to_target).take(DEEPEST) {
+                if clock.allows(&Limits::of(&times, target)) {
                     possible += 1;
-                } else if clock.overlaps(&times, &target) {
+                } else if clock.overlaps(&times, target) {
                     overlaps.push((place.conn, slot));
                 }
             }
         }
         if !sampled {
-            return self.count_host(cause::NOT_SAMPLED);
+            return cause::NOT_SAMPLED;
         }
         if !known {
-            return self.count_host(cause::AMBIGUOUS_CLOCK);
+            return cause::AMBIGUOUS_CLOCK;
         }
         self.totals.host_inside += u64::from(inside);
         let contradicts = !overlaps.is_empty();
@@ -73,35 +79,42 @@ impl Joiner {
                 .store
                 .mark(slot, Mark::Contradicts);
         }
-        self.count_host(match () {
+        match () {
             () if possible > 0 => cause::AMBIGUOUS,
             () if !inside => cause::TARGET_NOT_RECORDING,
             () if contradicts => cause::CONTRADICTS,
             () => cause::NOT_IN_TARGET,
-        });
+        }
     }
 
-    /// Counts a target record for which there is no partner.
-    pub(crate) fn leave_target(&mut self, record: &Record, mark: Mark) {
+    /// Counts a target record for which there is no partner, and lets it go.
+    pub(crate) fn leave_target(&mut self, held: &Held, mark: Mark) {
+        let cause = self.target_cause(held, mark);
+        self.count_target(cause);
+        self.shelf.release(held);
+    }
+
+    fn target_cause(&self, held: &Held, mark: Mark) -> &'static str {
+        let record = self.shelf.get(held);
         let Some(times) = TargetTimes::of(record) else {
-            return self.count_target(cause::NO_TIMES);
+            return cause::NO_TIMES;
         };
-        let conn = &self.conns[record.conn as usize];
+        let conn = &self.conns[held.conn as usize];
         let header = &self.recordings[conn.recording].header;
         if record.has(Flags::Admin) {
-            return self.count_target(cause::ADMIN);
+            return cause::ADMIN;
         }
         if !self.salt_exists(Role::Host, header.salt) {
-            return self.count_target(cause::OTHER_SALT);
+            return cause::OTHER_SALT;
         }
         if conn.over.is_empty() {
-            return self.count_target(cause::NO_CONNECTION);
+            return cause::NO_CONNECTION;
         }
         let (mut known, mut inside, mut sampled) = (false, false, false);
         for place in &conn.over {
             let clock = &self.clocks[place.clock as usize];
             let there = &self.recordings[self.conns[place.conn as usize].recording].header;
-            sampled |= sampled_by(there.sampling, there.salt, record);
+            sampled |= sampled_by(there.sampling, there.salt, &record.key());
             if matches!(clock.state, State::Unknown) {
                 continue;
             }
@@ -109,17 +122,17 @@ impl Joiner {
             inside |= self.covered(clock, Role::Host, times.got, times.answered);
         }
         if !sampled {
-            return self.count_target(cause::NOT_SAMPLED);
+            return cause::NOT_SAMPLED;
         }
         if !known {
-            return self.count_target(cause::AMBIGUOUS_CLOCK);
+            return cause::AMBIGUOUS_CLOCK;
         }
-        self.count_target(match mark {
+        match mark {
             Mark::Ambiguous => cause::AMBIGUOUS,
             _ if !inside => cause::HOST_NOT_RECORDING,
             Mark::Contradicts => cause::CONTRADICTS,
             Mark::Untouched => cause::NOT_IN_HOST,
-        });
+        }
     }
 
     fn salt_exists(&self, role: Role, salt: u32) -> bool {
@@ -192,10 +205,10 @@ impl Joiner {
             while self.conns[number]
                 .store
                 .oldest()
-                .is_some_and(|record| end(record).is_none_or(|over| over < due))
+                .is_some_and(|held| held.end.is_none_or(|over| over < due))
             {
-                if let Some((record, mark)) = self.conns[number].store.pop_oldest() {
-                    self.leave_target(&record, mark);
+                if let Some((held, mark)) = self.conns[number].store.pop_oldest() {
+                    self.leave_target(&held, mark);
                 }
             }
         }
@@ -206,12 +219,11 @@ impl Joiner {
     pub(crate) fn relieve(&mut self) {
         while self.held() > self.options.window {
             let oldest = |conn: &crate::names::Conn| {
-                let record = match conn.role {
+                let held = match conn.role {
                     Role::Host => conn.pending.front(),
                     Role::Target => conn.store.oldest(),
                 };
-                record
-                    .and_then(end)
+                held.and_then(|held| held.end)
                     .map(|over| over.saturating_add(self.domains[conn.domain].shift))
             };
             let Some((_, number)) = (self.conns.iter().enumerate())
@@ -224,20 +236,23 @@ impl Joiner {
                 (self.conns[number].pending.len() + self.conns[number].store.len()).div_ceil(4);
             for _ in 0..count {
                 let conn = &mut self.conns[number];
-                if let Some(record) = conn.pending.pop_front() {
-                    let cause = self.drop_cause(&record);
+                if let Some(held) = conn.pending.pop_front() {
+                    let cause = self.drop_cause(&held);
                     self.count_host(cause);
-                } else if let Some((record, _)) = conn.store.pop_oldest() {
-                    let cause = self.drop_cause(&record);
+                    self.shelf.release(&held);
+                } else if let Some((held, _)) = conn.store.pop_oldest() {
+                    let cause = self.drop_cause(&held);
                     self.count_target(cause);
+                    self.shelf.release(&held);
                 }
             }
         }
     }
 
     /// Cause of a record that is dropped while it waits.
-    fn drop_cause(&self, record: &Record) -> &'static str {
-        let conn = &self.conns[record.conn as usize];
+    fn drop_cause(&self, held: &Held) -> &'static str {
+        let record = self.shelf.get(held);
+        let conn = &self.conns[held.conn as usize];
         let header = &self.recordings[conn.recording].header;
         let (other, silent) = match conn.role {
             Role::Host => (Role::Target, cause::TARGET_NOT_RECORDING),
@@ -250,7 +265,7 @@ impl Joiner {
             return cause::OTHER_SALT;
         }
         // By the wall clocks, until better is known.
-        let over = end(record)
+        let over = (held.end)
             .unwrap_or(0)
             .saturating_add(self.domains[conn.domain].shift);
         let before_all = (self.recordings.iter())
@@ -264,7 +279,7 @@ impl Joiner {
         match () {
             () if before_all => silent,
             () if conn.over.is_empty() => cause::NO_CONNECTION,
-            () if self.is_foreign(record) => cause::NOT_SAMPLED,
+            () if self.is_foreign(held.conn, &record.key()) => cause::NOT_SAMPLED,
             () => cause::WINDOW,
         }
     }

@@ -27,6 +27,7 @@ pub mod pace;
 mod report;
 pub use report::lines;
 pub mod run;
+pub mod shelf;
 pub mod span;
 pub mod store;
 pub mod vote;

@@ -1,13 +1,12 @@
 //! Finds the target record of each host record.
 
-use crate::joiner::{HostSide, Joiner, Sink, State};
-use crate::limits::{HostTimes, Limits, TargetTimes, end};
+use crate::joiner::{HostSide, Joiner, Pair, Sink, State};
+use crate::limits::{HostTimes, Limits, TargetTimes, start};
 use crate::names::{Over, Passed};
+use crate::shelf::Held;
 use crate::store::{Mark, Ticket, key_hash};
 use ntp_record::header::Role;
-use ntp_record::joined::Joined;
-use ntp_record::record::Record;
-use ntp_record::sample;
+use ntp_record::sample::{self, Key};
 use std::collections::VecDeque;
 use std::io;
 
@@ -15,6 +14,8 @@ use std::io;
 pub(crate) struct Claim {
     /// The host record's connection, by number.
     conn: u32,
+    /// Its first point, ns.
+    start: Option<i64>,
     times: Option<HostTimes>,
     found: Found,
     /// The first few; more are as bad as two.
@@ -117,11 +118,11 @@ impl Joiner {
             self.match_late(domain, i64::MIN);
         }
         for conn in 0..self.conns.len() {
-            while let Some(record) = self.conns[conn].pending.pop_front() {
-                self.leave_host(&record);
+            while let Some(held) = self.conns[conn].pending.pop_front() {
+                self.leave_host(&held);
             }
-            while let Some((record, mark)) = self.conns[conn].store.pop_oldest() {
-                self.leave_target(&record, mark);
+            while let Some((held, mark)) = self.conns[conn].store.pop_oldest() {
+                self.leave_target(&held, mark);
             }
         }
         self.settle(sink, true)?;
@@ -144,9 +145,10 @@ impl Joiner {
     /// are about to be looked for.
     fn look_back(&mut self, domain: usize, lag: i64) {
         let side = &self.hosts[domain];
-        let past = |record: Option<&Record>, lag: i64| {
+        let past = |held: Option<&Held>, lag: i64| {
             let due = side.tried.saturating_sub(lag);
-            record.and_then(end).is_some_and(|over| over < due)
+            held.and_then(|held| held.end)
+                .is_some_and(|over| over < due)
         };
         if past(side.late.front(), lag.max(0)) || past(side.queue.front(), BACK) {
             for clock in self.clocks.iter_mut().filter(|clock| clock.host == domain) {
@@ -167,8 +169,8 @@ impl Joiner {
         loop {
             while !side.ripe() {
                 match side.queue.get(side.ahead.len()) {
-                    Some(record) if self.within(record, &reach) => {
-                        side.ahead.push_back(self.claim(record));
+                    Some(held) if self.within(held, &reach) => {
+                        side.ahead.push_back(self.claim(held));
                     }
                     _ => break,
                 }
@@ -178,30 +180,27 @@ impl Joiner {
             if !(side.ripe() || last) {
                 break;
             }
-            let (Some(claim), Some(record)) = (side.ahead.pop_front(), side.queue.front()) else {
+            let (Some(claim), Some(held)) = (side.ahead.pop_front(), side.queue.pop_front()) else {
                 break;
             };
-            if let Some(over) = end(record) {
+            if let Some(over) = held.end {
                 side.tried = side.tried.max(over);
             }
-            match self.decide(record, &claim, &side.ahead) {
+            match self.decide(&held, &claim, &side.ahead) {
                 Decision::Matched => {}
-                Decision::Left => side.late.push_back(*record),
-                Decision::Nowhere => {
-                    self.conns[record.conn as usize].pending.push_back(*record);
-                }
+                Decision::Left => side.late.push_back(held),
+                Decision::Nowhere => self.conns[held.conn as usize].pending.push_back(held),
             }
-            side.queue.pop_front();
         }
         self.hosts[domain] = side;
     }
 
     /// Whether the targets a host record may have gone to were read beyond it.
-    fn within(&self, record: &Record, reach: &[i64]) -> bool {
-        let Some(over) = end(record) else {
+    fn within(&self, held: &Held, reach: &[i64]) -> bool {
+        let Some(over) = held.end else {
             return true;
         };
-        (self.conns[record.conn as usize].over.iter()).all(|place| {
+        (self.conns[held.conn as usize].over.iter()).all(|place| {
             let clock = &self.clocks[place.clock as usize];
             matches!(clock.state, State::Unknown)
                 || (reach.get(place.clock as usize))
@@ -216,23 +215,23 @@ impl Joiner {
             lag => self.hosts[domain].tried.saturating_sub(lag),
         };
         let late = &self.hosts[domain].late;
-        let over = |record: &Record| end(record).unwrap_or(i64::MIN);
-        if late.front().is_none_or(|record| over(record) > due) {
+        let over = |held: &Held| held.end.unwrap_or(i64::MIN);
+        if late.front().is_none_or(|held| over(held) > due) {
             return;
         }
-        let count = late.iter().take_while(|record| over(record) <= due).count();
+        let count = late.iter().take_while(|held| over(held) <= due).count();
         let beyond = due.saturating_add(AHEAD_LATE);
-        let records: Vec<Record> = (late.iter().copied())
-            .take_while(|record| over(record) <= beyond)
+        let tried: Vec<Held> = (late.iter().copied())
+            .take_while(|held| over(held) <= beyond)
             .collect();
         self.hosts[domain].late.drain(..count);
-        let mut claims: VecDeque<Claim> = records.iter().map(|record| self.claim(record)).collect();
-        for record in &records[..count] {
+        let mut claims: VecDeque<Claim> = tried.iter().map(|held| self.claim(held)).collect();
+        for held in &tried[..count] {
             let Some(claim) = claims.pop_front() else {
                 return;
             };
-            if self.decide(record, &claim, &claims) != Decision::Matched {
-                self.leave_host(record);
+            if self.decide(held, &claim, &claims) != Decision::Matched {
+                self.leave_host(held);
             }
         }
         for claim in &claims {
@@ -241,9 +240,12 @@ impl Joiner {
     }
 
     /// Finds what may be the partner of a host record.
-    fn claim(&mut self, record: &Record) -> Claim {
+    fn claim(&mut self, held: &Held) -> Claim {
+        let record = self.shelf.get(held);
+        let key = record.key();
         let mut claim = Claim {
-            conn: record.conn,
+            conn: held.conn,
+            start: start(record),
             times: HostTimes::of(record),
             found: Found::None,
             tickets: [None; 3],
@@ -251,9 +253,9 @@ impl Joiner {
         let Some(times) = claim.times else {
             return claim;
         };
-        let conn = &mut self.conns[record.conn as usize];
+        let conn = &mut self.conns[held.conn as usize];
         if !conn.generations {
-            conn.turns.note(record.cid, times.sent, times.over);
+            conn.turns.note(key.cid, times.sent, times.over);
         }
         let places = std::mem::take(&mut conn.over);
         let mut known = false;
@@ -261,16 +263,14 @@ impl Joiner {
         let mut count = 0;
         for place in &places {
             let clock = &self.clocks[place.clock as usize];
-            if matches!(clock.state, State::Unknown) || !self.free(record.conn, place.conn) {
+            if matches!(clock.state, State::Unknown) || !self.free(held.conn, place.conn) {
                 continue;
             }
             known = true;
             let store = &self.conns[place.conn as usize].store;
             let (from, to) = clock.window(&times);
-            for (slot, target) in store.candidates(record, from, to).take(DEEPEST) {
-                let fits = TargetTimes::of(target)
-                    .is_some_and(|target| clock.allows(&Limits::of(&times, &target)));
-                if fits {
+            for (slot, target) in store.candidates(&key, from, to).take(DEEPEST) {
+                if clock.allows(&Limits::of(&times, target)) {
                     if let Some(free) = slots.get_mut(count) {
                         *free = Some((*place, slot));
                     }
@@ -278,7 +278,7 @@ impl Joiner {
                 }
             }
         }
-        self.conns[record.conn as usize].over = places;
+        self.conns[held.conn as usize].over = places;
         for (ticket, slot) in claim.tickets.iter_mut().zip(slots) {
             *ticket = slot
                 .map(|(place, slot)| (place, self.conns[place.conn as usize].store.claim(slot)));
@@ -303,7 +303,7 @@ impl Joiner {
 
     /// Makes a pair of a host record and its only candidate, if it is the
     /// only claim on it and fits what is known of the clock by now.
-    fn decide(&mut self, record: &Record, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
+    fn decide(&mut self, held: &Held, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
         let claims = self.release(claim);
         let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets[0]) else {
             return match claim.found {
@@ -319,31 +319,31 @@ impl Joiner {
         let Some((slot, target)) = store.find(ticket) else {
             return Decision::Left;
         };
-        let Some(target) = TargetTimes::of(target) else {
-            return Decision::Left;
-        };
+        let target = *target;
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
-            || !self.free(record.conn, place.conn)
-            || !self.in_line(record, claim, ahead, &limits, &target)
+            || !self.free(held.conn, place.conn)
+            || !self.in_line(held, claim, ahead, &limits, &target)
         {
             self.mark(claim);
             return Decision::Left;
         }
-        self.note_partner(record.conn, place.conn);
-        self.note_passed(record, &times, &target);
+        self.note_partner(held.conn, place.conn);
+        self.note_passed(held, &times, &target);
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
         }
-        let store = &mut self.conns[place.conn as usize].store;
-        clock.waiting.push_back(Joined {
-            host: *record,
-            target: *store.get(slot),
+        let (target, _) = self.conns[place.conn as usize].store.remove(slot);
+        clock.waiting.push_back(Pair {
+            host: *held,
+            target,
+            start: claim.start,
+            sent: times.sent,
+            over: times.over,
             offset_ns: 0,
             offset_bound_ns: 0,
         });
-        store.remove(slot);
         self.totals.matched += 1;
         Decision::Matched
     }
@@ -358,7 +358,7 @@ impl Joiner {
     /// with it; and if there are none, its key must not have been used of late.
     fn in_line(
         &self,
-        record: &Record,
+        held: &Held,
         claim: &Claim,
         ahead: &VecDeque<Claim>,
         limits: &Limits,
@@ -367,12 +367,12 @@ impl Joiner {
         let (Some(times), Some((place, _))) = (claim.times, claim.tickets[0]) else {
             return false;
         };
-        let conn = &self.conns[record.conn as usize];
+        let conn = &self.conns[held.conn as usize];
         let State::Known(track) = &self.clocks[place.clock as usize].state else {
             return true;
         };
-        let held = target.answered.saturating_sub(target.got);
-        let apart = held.saturating_add(conn.turns.least());
+        let busy = target.answered.saturating_sub(target.got);
+        let apart = busy.saturating_add(conn.turns.least());
         if conn.generations || track.excess(track.span(times.over)) < apart {
             return true;
         }
@@ -402,19 +402,19 @@ impl Joiner {
                 continue;
             };
             let target = self.conns[place.conn as usize].store.find(ticket);
-            if let Some(target) = target.and_then(|(_, target)| TargetTimes::of(target)) {
+            if let Some((_, target)) = target {
                 if !keeps(times.sent, target.order) {
                     return false;
                 }
             }
         }
-        let key = key_hash(record);
+        let key = key_hash(&self.shelf.get(held).key());
         before.min(after) >= ENOUGH_NEIGHBOURS || conn.recent.iter().all(|passed| passed.key != key)
     }
 
     /// Remembers a pair for [`Joiner::in_line`].
-    fn note_passed(&mut self, record: &Record, times: &HostTimes, target: &TargetTimes) {
-        let conn = &mut self.conns[record.conn as usize];
+    fn note_passed(&mut self, held: &Held, times: &HostTimes, target: &TargetTimes) {
+        let conn = &mut self.conns[held.conn as usize];
         if conn.generations {
             return;
         }
@@ -424,7 +424,7 @@ impl Joiner {
         conn.recent.push_back(Passed {
             sent: times.sent,
             order: target.order,
-            key: key_hash(record),
+            key: key_hash(&self.shelf.get(held).key()),
         });
     }
 
@@ -465,13 +465,6 @@ impl Joiner {
 }
 
 /// Whether a recording of one in `n` has a command.
-pub(crate) fn sampled_by(n: u32, salt: u32, record: &Record) -> bool {
-    let key = sample::Key {
-        slba: record.slba,
-        nsid: record.nsid,
-        cid: record.cid,
-        length: record.length,
-        opcode: record.opcode,
-    };
-    sample::sampled(sample::hash(&key, salt), n)
+pub(crate) fn sampled_by(n: u32, salt: u32, key: &Key) -> bool {
+    sample::sampled(sample::hash(key, salt), n)
 }

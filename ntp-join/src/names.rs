@@ -1,9 +1,9 @@
 //! Who recorded what: machines, recordings, connections and devices of all inputs.
 
 use crate::pace::Pace;
+use crate::shelf::Held;
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role};
-use ntp_record::record::Record;
 use std::collections::VecDeque;
 
 /// Clock of one boot of one machine; recordings with the same boot id share it.
@@ -31,7 +31,7 @@ pub struct Recording {
     /// Input it comes from, by number.
     pub input: usize,
     /// How far it was read.
-    pub pace: Pace,
+    pub pace: Pace<Held>,
 }
 
 /// A connection of the other side that a connection may be.
@@ -134,7 +134,7 @@ pub struct Conn {
     /// The last pairs of a host connection.
     pub recent: VecDeque<Passed>,
     /// Host records that wait for a connection or a clock.
-    pub pending: VecDeque<Record>,
+    pub pending: VecDeque<Held>,
     /// Number of pending records at which connections of other addresses are tried again.
     pub next_try: usize,
     /// Target records that wait for their host record.

@@ -7,8 +7,6 @@
 //! load had paused, and the earliest of them is believed; when [`FEW`] others
 //! were believed meanwhile, or the recording ended before it, its time is wrong.
 
-use ntp_record::record::Record;
-
 /// Records that are never held back end no later than this after the last moment, ns.
 const JUMP: i64 = 1_000_000_000;
 /// So many records are not wrong together.
@@ -16,25 +14,25 @@ const FEW: usize = 8;
 
 /// Of one recording.
 #[derive(Debug)]
-pub struct Pace {
+pub struct Pace<T> {
     /// Last moment read so far, ns of the recording's clock.
     pub seen: i64,
     /// Records that end far after it, with their ends.
-    waiting: Vec<(i64, Record)>,
+    waiting: Vec<(i64, T)>,
     /// Records believed since the last of those came.
     since: usize,
 }
 
 /// Records that wait no longer.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Freed {
+#[derive(Debug, PartialEq, Eq)]
+pub struct Freed<T> {
     /// Whose time is right after all.
-    pub right: Vec<Record>,
+    pub right: Vec<T>,
     /// Whose time is wrong.
-    pub wrong: Vec<Record>,
+    pub wrong: Vec<T>,
 }
 
-impl Pace {
+impl<T: Copy> Pace<T> {
     /// From this moment on, ns.
     pub fn new(seen: i64) -> Self {
         Pace {
@@ -46,13 +44,13 @@ impl Pace {
 
     /// Takes in a record that ends at `over`, ns: false when it has to wait.
     #[inline]
-    pub fn take(&mut self, over: i64, record: &Record) -> bool {
+    pub fn take(&mut self, over: i64, record: T) -> bool {
         if over <= self.seen.saturating_add(JUMP) {
             self.seen = self.seen.max(over);
             self.since += 1;
             return true;
         }
-        self.waiting.push((over, *record));
+        self.waiting.push((over, record));
         self.since = 0;
         false
     }
@@ -64,8 +62,11 @@ impl Pace {
     }
 
     /// The records about which more is known by now.
-    pub fn free(&mut self) -> Freed {
-        let mut freed = Freed::default();
+    pub fn free(&mut self) -> Freed<T> {
+        let mut freed = Freed {
+            right: Vec::new(),
+            wrong: Vec::new(),
+        };
         self.release(&mut freed.right);
         while self.waiting.len() >= FEW {
             let earliest = self.waiting.iter().map(|(over, _)| *over).min();
@@ -81,7 +82,7 @@ impl Pace {
 
     /// The rest, when nothing more comes; `known` when the recording says
     /// when it ended. Else nobody can tell, and all are believed.
-    pub fn end(&mut self, known: Option<i64>) -> Freed {
+    pub fn end(&mut self, known: Option<i64>) -> Freed<T> {
         let latest = self.waiting.iter().map(|(over, _)| *over).max();
         if let Some(moment) = known.or(latest) {
             self.seen = self.seen.max(moment);
@@ -95,7 +96,7 @@ impl Pace {
     }
 
     /// Takes out what is believed by now.
-    fn release(&mut self, right: &mut Vec<Record>) {
+    fn release(&mut self, right: &mut Vec<T>) {
         let mut believed = true;
         while believed {
             let limit = self.seen.saturating_add(JUMP);
@@ -117,18 +118,19 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ntp_record::record::Record;
 
     const SECOND: i64 = 1_000_000_000;
 
     /// Takes ends in; gives those believed and those found wrong.
-    fn read(pace: &mut Pace, ends: &[i64]) -> (Vec<u64>, Vec<u64>) {
+    fn read(pace: &mut Pace<Record>, ends: &[i64]) -> (Vec<u64>, Vec<u64>) {
         let (mut right, mut wrong) = (Vec::new(), Vec::new());
         for over in ends {
             let record = Record {
                 slba: *over as u64,
                 ..Record::default()
             };
-            if pace.take(*over, &record) {
+            if pace.take(*over, record) {
                 right.push(record.slba);
             }
             if pace.is_due() {

@@ -39,6 +39,11 @@ pub fn run(job: &Job) -> Result<Status> {
     let out = OutFile::create(job.output.as_deref(), Commit::AtEnd, job.format)?;
     let mut writer = Writer::new(out, job.format);
     let mut joiner = Joiner::new(readers.len(), job.options);
+    for (number, reader) in readers.iter().enumerate() {
+        if let Some(map) = reader.map() {
+            joiner.in_place(number, map);
+        }
+    }
     let mut damaged = false;
     let mut given = Given::default();
     while let Some(number) = joiner.next_input() {

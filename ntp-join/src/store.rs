@@ -1,23 +1,16 @@
 //! Target records of one connection that wait for their host record.
 
+use crate::limits::TargetTimes;
+use crate::shelf::Held;
 use hashbrown::HashTable;
-use ntp_record::record::Record;
+use ntp_record::sample::Key;
 
-/// What identifies a command on a connection, as far as the wire tells.
+/// Hash of what identifies a command on a connection, as far as the wire
+/// tells: one wide multiplication, every bit in.
 #[inline]
-pub fn same_key(a: &Record, b: &Record) -> bool {
-    a.slba == b.slba
-        && a.cid == b.cid
-        && a.opcode == b.opcode
-        && a.nsid == b.nsid
-        && a.length == b.length
-}
-
-/// Hash of that key: one wide multiplication, every bit in.
-#[inline]
-pub fn key_hash(r: &Record) -> u64 {
-    let rest = u64::from(r.nsid) << 32 | u64::from(r.cid) << 16 | u64::from(r.length);
-    let a = r.slba ^ 0x9E37_79B9_7F4A_7C15 ^ u64::from(r.opcode) << 56;
+pub fn key_hash(key: &Key) -> u64 {
+    let rest = u64::from(key.nsid) << 32 | u64::from(key.cid) << 16 | u64::from(key.length);
+    let a = key.slba ^ 0x9E37_79B9_7F4A_7C15 ^ u64::from(key.opcode) << 56;
     let b = rest ^ 0xD1B5_4A32_D192_ED03;
     let wide = u128::from(a).wrapping_mul(u128::from(b | 1));
     let once = wide as u64 ^ (wide >> 64) as u64;
@@ -41,11 +34,10 @@ pub enum Mark {
 }
 
 struct Slot {
-    record: Record,
-    hash: u64,
-    /// When the capsule came, ns.
-    got: i64,
-    /// Neighbours with the same key, in order of `got`.
+    key: Key,
+    times: TargetTimes,
+    held: Held,
+    /// Neighbours with the same key, in order of [`TargetTimes::got`].
     before: u32,
     after: u32,
     /// Neighbours in order of reading; `newer` chains the free slots.
@@ -106,13 +98,14 @@ impl Store {
         self.len == 0
     }
 
-    /// Adds a record; `got` is when its capsule came, ns.
-    pub fn push(&mut self, record: &Record, got: i64) {
-        let hash = key_hash(record);
+    /// Adds a record.
+    pub fn push(&mut self, key: Key, times: TargetTimes, held: Held) {
+        let hash = key_hash(&key);
+        let got = times.got;
         let mut slot = Slot {
-            record: *record,
-            hash,
-            got,
+            key,
+            times,
+            held,
             before: NONE,
             after: NONE,
             older: self.newest,
@@ -127,14 +120,12 @@ impl Store {
             self.free
         };
         let slots = &mut self.slots;
-        let chain = self.chains.find_mut(hash, |chain| {
-            same_key(&slots[chain.last as usize].record, record)
-        });
+        let chain = (self.chains).find_mut(hash, |chain| slots[chain.last as usize].key == key);
         match chain {
             Some(chain) => {
                 // Nearly always the last: records come nearly in order.
                 let (mut before, mut after) = (chain.last, NONE);
-                while before != NONE && slots[before as usize].got > got {
+                while before != NONE && slots[before as usize].times.got > got {
                     (before, after) = (slots[before as usize].before, before);
                 }
                 (slot.before, slot.after) = (before, after);
@@ -156,7 +147,7 @@ impl Store {
                 self.chains.insert_unique(hash, chain, |chain| {
                     slots
                         .get(chain.last as usize)
-                        .map_or(hash, |slot| slot.hash)
+                        .map_or(hash, |slot| key_hash(&slot.key))
                 });
             }
         }
@@ -176,12 +167,12 @@ impl Store {
         self.len += 1;
     }
 
-    /// Slots whose record has the key of `record` and whose capsule came from
+    /// Slots whose record has this key and whose capsule came from
     /// one moment to another, in order of time or against it.
     #[inline]
-    pub fn candidates(&self, record: &Record, from: i64, to: i64) -> Candidates<'_> {
-        let chain = self.chains.find(key_hash(record), |chain| {
-            same_key(&self.slots[chain.last as usize].record, record)
+    pub fn candidates(&self, key: &Key, from: i64, to: i64) -> Candidates<'_> {
+        let chain = self.chains.find(key_hash(key), |chain| {
+            self.slots[chain.last as usize].key == *key
         });
         let mut found = Candidates {
             slots: &self.slots,
@@ -191,7 +182,7 @@ impl Store {
             to,
         };
         if let Some(chain) = chain {
-            let got = |slot: u32| self.slots[slot as usize].got;
+            let got = |slot: u32| self.slots[slot as usize].times.got;
             // From the end that is nearer in time.
             let before = from.saturating_sub(got(chain.first));
             let after = got(chain.last).saturating_sub(to);
@@ -203,12 +194,6 @@ impl Store {
             };
         }
         found
-    }
-
-    /// The record in a slot given by [`Store::candidates`].
-    #[inline]
-    pub fn get(&self, slot: u32) -> &Record {
-        &self.slots[slot as usize].record
     }
 
     /// Notes that a host record may be the partner of the record in a slot
@@ -233,12 +218,12 @@ impl Store {
         }
     }
 
-    /// The record of a ticket and its slot, unless it is gone.
+    /// The times of a ticket's record and its slot, unless it is gone.
     #[inline]
-    pub fn find(&self, ticket: Ticket) -> Option<(u32, &Record)> {
+    pub fn find(&self, ticket: Ticket) -> Option<(u32, &TargetTimes)> {
         (self.slots.get(ticket.slot as usize))
             .filter(|slot| slot.serial == ticket.serial)
-            .map(|slot| (ticket.slot, &slot.record))
+            .map(|slot| (ticket.slot, &slot.times))
     }
 
     /// Marks a record in a slot given by [`Store::candidates`].
@@ -250,32 +235,32 @@ impl Store {
     }
 
     /// The record that was read first.
-    pub fn oldest(&self) -> Option<&Record> {
-        (self.oldest != NONE).then(|| &self.slots[self.oldest as usize].record)
+    pub fn oldest(&self) -> Option<&Held> {
+        (self.oldest != NONE).then(|| &self.slots[self.oldest as usize].held)
     }
 
     /// Takes the record that was read first.
-    pub fn pop_oldest(&mut self) -> Option<(Record, Mark)> {
+    pub fn pop_oldest(&mut self) -> Option<(Held, Mark)> {
         (self.oldest != NONE).then(|| self.remove(self.oldest))
     }
 
     /// Every record, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &TargetTimes, &Held)> {
         let mut at = self.oldest;
         std::iter::from_fn(move || {
             (at != NONE).then(|| {
                 let slot = &self.slots[at as usize];
                 at = slot.newer;
-                &slot.record
+                (&slot.key, &slot.times, &slot.held)
             })
         })
     }
 
     /// Takes the record in a slot given by [`Store::candidates`].
-    pub fn remove(&mut self, at: u32) -> (Record, Mark) {
+    pub fn remove(&mut self, at: u32) -> (Held, Mark) {
         let Slot {
-            record,
-            hash,
+            key,
+            held,
             before,
             after,
             older,
@@ -285,17 +270,18 @@ impl Store {
         } = self.slots[at as usize];
         // Out of the chain of its key.
         let slots = &mut self.slots;
-        let chain = self.chains.find_entry(hash, |chain| {
-            same_key(&slots[chain.last as usize].record, &record)
-        });
-        if let Ok(mut chain) = chain {
-            match (before, after) {
-                (NONE, NONE) => {
-                    chain.remove();
+        if before == NONE || after == NONE {
+            let chain = (self.chains).find_entry(key_hash(&key), |chain| {
+                slots[chain.last as usize].key == key
+            });
+            if let Ok(mut chain) = chain {
+                match (before, after) {
+                    (NONE, NONE) => {
+                        chain.remove();
+                    }
+                    (NONE, after) => chain.get_mut().first = after,
+                    (before, _) => chain.get_mut().last = before,
                 }
-                (NONE, after) => chain.get_mut().first = after,
-                (before, NONE) => chain.get_mut().last = before,
-                _ => {}
             }
         }
         if before != NONE {
@@ -317,7 +303,7 @@ impl Store {
         slots[at as usize].serial = slots[at as usize].serial.wrapping_add(1);
         self.free = at;
         self.len -= 1;
-        (record, mark)
+        (held, mark)
     }
 }
 
@@ -331,14 +317,14 @@ pub struct Candidates<'a> {
 }
 
 impl<'a> Iterator for Candidates<'a> {
-    type Item = (u32, &'a Record);
+    type Item = (u32, &'a TargetTimes);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while self.at != NONE {
             let at = self.at;
             let slot = &self.slots[at as usize];
-            let (too_early, too_late) = (slot.got < self.from, slot.got > self.to);
+            let (too_early, too_late) = (slot.times.got < self.from, slot.times.got > self.to);
             let beyond = if self.forward { too_late } else { too_early };
             self.at = match (beyond, self.forward) {
                 (true, _) => NONE,
@@ -346,7 +332,7 @@ impl<'a> Iterator for Candidates<'a> {
                 (false, false) => slot.before,
             };
             if !(too_early || too_late) {
-                return Some((at, &slot.record));
+                return Some((at, &slot.times));
             }
         }
         None
@@ -356,15 +342,28 @@ impl<'a> Iterator for Candidates<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shelf::{Shelf, Source};
+    use ntp_record::Record;
+    use ntp_record::point::target;
     use std::collections::VecDeque;
 
-    fn record(cid: u16, mark: u64) -> Record {
-        let mut record = Record {
+    fn key(cid: u16) -> Key {
+        Key {
             cid,
-            ..Record::default()
-        };
-        record.at[0] = mark;
-        record
+            ..Key::default()
+        }
+    }
+
+    fn times(got: u64) -> TargetTimes {
+        let mut record = Record::default();
+        record.set(target::ARRIVED, got);
+        TargetTimes::of(&record).expect("times")
+    }
+
+    /// A record that can be told from the others by its number.
+    fn held(number: u32) -> Held {
+        let mut shelf = Shelf::default();
+        shelf.keep(Source::Passing, 0, &Record::default(), (number, 0))
     }
 
     /// Against a plain list: same contents, same order, same candidates.
@@ -379,14 +378,13 @@ mod tests {
             match seed >> 60 {
                 0..=8 => {
                     let got = (step * 10).saturating_sub(late * late);
-                    let mut new = record(cid, got);
-                    new.at[1] = step;
-                    store.push(&new, got as i64);
-                    list.push_back(new);
+                    let new = held(step as u32);
+                    store.push(key(cid), times(got), new);
+                    list.push_back((cid, got as i64, new));
                 }
                 9 => assert_eq!(
-                    store.pop_oldest().map(|(record, _)| record),
-                    list.pop_front()
+                    store.pop_oldest().map(|(held, _)| held),
+                    list.pop_front().map(|(.., held)| held)
                 ),
                 _ => {
                     let from = (step * 10).saturating_sub(late * 40) as i64;
@@ -396,35 +394,41 @@ mod tests {
                         from + 500
                     };
                     let mut found: Vec<_> = store
-                        .candidates(&record(cid, 0), from, to)
-                        .map(|(slot, r)| (slot, *r))
+                        .candidates(&key(cid), from, to)
+                        .map(|(slot, times)| (times.got, store.slots[slot as usize].held, slot))
                         .collect();
                     let mut expected: Vec<_> = list
                         .iter()
-                        .filter(|r| r.cid == cid && (from..=to).contains(&(r.at[0] as i64)))
-                        .copied()
+                        .filter(|(other, got, _)| *other == cid && (from..=to).contains(got))
+                        .map(|(_, got, held)| (*got, *held))
                         .collect();
-                    found.sort_by_key(|(_, r)| (r.at[0], r.at[1]));
-                    expected.sort_by_key(|r| (r.at[0], r.at[1]));
-                    assert_eq!(found.iter().map(|(_, r)| *r).collect::<Vec<_>>(), expected);
-                    if let Some((slot, r)) = found.get(found.len() / 2) {
-                        assert_eq!(store.remove(*slot).0, *r);
-                        let at = list.iter().position(|other| other == r).expect("there");
-                        list.remove(at);
+                    found.sort_by_key(|(got, held, _)| (*got, held.conn));
+                    expected.sort_by_key(|(got, held)| (*got, held.conn));
+                    assert!(
+                        (found.iter().map(|(got, held, _)| (*got, *held))).eq(expected),
+                        "step {step}"
+                    );
+                    if let Some((_, held, slot)) = found.get(found.len() / 2) {
+                        assert_eq!(store.remove(*slot).0, *held);
+                        let at = list.iter().position(|(.., other)| other == held);
+                        list.remove(at.expect("there"));
                     }
                 }
             }
             assert_eq!(store.len(), list.len());
         }
-        assert!(store.iter().eq(list.iter()));
+        let left = store
+            .iter()
+            .map(|(key, times, held)| (key.cid, times.got, *held));
+        assert!(left.eq(list));
     }
 
     #[test]
     fn a_ticket_ends_with_its_record() {
         let mut store = Store::default();
-        store.push(&record(1, 10), 10);
+        store.push(key(1), times(10), held(1));
         let slot = store
-            .candidates(&record(1, 0), 0, 20)
+            .candidates(&key(1), 0, 20)
             .next()
             .map(|(slot, _)| slot);
         let slot = slot.expect("there");
@@ -435,7 +439,7 @@ mod tests {
         store.remove(slot);
         assert_eq!(store.find(last), None);
         // The slot is used again, by another record.
-        store.push(&record(1, 30), 30);
+        store.push(key(1), times(30), held(2));
         assert_eq!(store.find(last), None);
         assert_eq!(store.release(last), 0);
     }

@@ -117,6 +117,7 @@ fn join(world: &World, inputs: &[Vec<&Recording>], options: Options, chunk: usiz
     let mut sink = Collect::default();
     let mut joiner = feed(inputs, options, chunk, &mut sink);
     joiner.finish(&mut sink).expect("finish");
+    assert_eq!(joiner.copies(), 0);
     let report = ntp_join::lines(&joiner);
     check(world, inputs, sink, report)
 }

@@ -1,8 +1,8 @@
 //! The bytes of an input: a mapped file, or a window sliding over a pipe.
 
 use crate::error::Error;
+use crate::map::Map;
 use crate::stream::Damage;
-use memmap2::Mmap;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
@@ -17,7 +17,12 @@ pub(crate) struct Bytes {
 }
 
 enum Source {
-    Map { map: Mmap, at: usize },
+    Map {
+        map: Map,
+        at: usize,
+        /// Where what is kept in memory begins.
+        kept: usize,
+    },
     Stream(Window),
 }
 
@@ -39,12 +44,20 @@ pub(crate) struct Cut(pub(crate) String);
 
 /// Read at least so much at once.
 const STEP: usize = 256 << 10;
+/// Of a mapped file so much is kept in memory behind what was consumed, for
+/// whoever refers to it, bytes; more is given back in steps.
+const KEPT: usize = 16 << 20;
+const GIVEN_BACK: usize = 4 << 20;
 
 impl Bytes {
-    pub(crate) fn map(name: &str, map: Mmap) -> Self {
+    pub(crate) fn map(name: &str, map: Map) -> Self {
         Bytes {
             name: name.into(),
-            source: Source::Map { map, at: 0 },
+            source: Source::Map {
+                map,
+                at: 0,
+                kept: 0,
+            },
             offset: 0,
             cuts: VecDeque::new(),
         }
@@ -70,10 +83,18 @@ impl Bytes {
         &self.name
     }
 
+    /// The map, when the input is one.
+    pub(crate) fn mapped(&self) -> Option<&Map> {
+        match &self.source {
+            Source::Map { map, .. } => Some(map),
+            Source::Stream(_) => None,
+        }
+    }
+
     /// The bytes at hand.
     pub(crate) fn peek(&self) -> &[u8] {
         match &self.source {
-            Source::Map { map, at } => &map[*at..],
+            Source::Map { map, at, .. } => &map.bytes()[*at..],
             Source::Stream(window) => window.peek(),
         }
     }
@@ -86,7 +107,13 @@ impl Bytes {
     /// Drops the first `count` bytes at hand.
     pub(crate) fn consume(&mut self, count: usize) {
         match &mut self.source {
-            Source::Map { at, .. } => *at += count,
+            Source::Map { map, at, kept } => {
+                *at += count;
+                while *kept + KEPT + GIVEN_BACK <= *at {
+                    map.forget(*kept, *kept + GIVEN_BACK);
+                    *kept += GIVEN_BACK;
+                }
+            }
             Source::Stream(window) => window.start += count,
         }
         self.offset += count as u64;

@@ -4,9 +4,9 @@ use crate::binary::{self, BinaryReader, MAGIC, SNIFF};
 use crate::bytes::Bytes;
 use crate::error::Error;
 use crate::header::Header;
+use crate::map::Map;
 use crate::ndjson::NdjsonReader;
 use crate::stream::{Format, Item, JoinHeader};
-use memmap2::Mmap;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -55,12 +55,8 @@ impl Reader {
         let mut reader = if meta.len() == 0 {
             Self::from_read(path, Box::new(file))
         } else {
-            // SAFETY: the map is only read, and recordings are only appended to while they are
-            // read: ntp-capture puts a new file in an old one's place. A file that another process cuts short meanwhile ends this one with SIGBUS;
-            // it does not give wrong values.
-            #[expect(unsafe_code, reason = "memory maps have no safe constructor")]
-            let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
-            if crate::compress::recognise(&map).is_some() {
+            let map = Map::of(&file).map_err(fail)?;
+            if crate::compress::recognise(map.bytes()).is_some() {
                 drop(map);
                 Self::from_read(path, Box::new(file))
             } else {
@@ -89,6 +85,12 @@ impl Reader {
     /// File name, or `standard input`.
     pub fn name(&self) -> &str {
         self.bytes.name()
+    }
+
+    /// The input in memory, when it is a plain file: its records stay where
+    /// they lie as long as the map is held.
+    pub fn map(&self) -> Option<&Map> {
+        self.bytes.mapped()
     }
 
     /// Encoding of the input; `None` before anything of a pipe was read.

@@ -1,6 +1,7 @@
 //! What one machine saw of one command.
 
 use crate::point::{POINTS, Point};
+use crate::sample::Key;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One command as one machine saw it.
@@ -82,6 +83,18 @@ impl Record {
     pub fn set(&mut self, point: Point, ns: u64) {
         self.present |= 1 << point.index;
         self.at[usize::from(point.index)] = ns;
+    }
+
+    /// What both machines see of the command.
+    #[inline]
+    pub fn key(&self) -> Key {
+        Key {
+            slba: self.slba,
+            nsid: self.nsid,
+            cid: self.cid,
+            length: self.length,
+            opcode: self.opcode,
+        }
     }
 
     /// Whether a flag is set.

@@ -25,7 +25,7 @@ pub struct Writer<W: Write> {
 }
 
 /// Records in a chunk at most, so that a reader's memory is bounded.
-const BATCH: usize = 4096;
+const BATCH: usize = 1024;
 
 impl<W: Write> Writer<W> {
     /// Writes to `out`, which should be buffered.
@@ -83,7 +83,7 @@ impl<W: Write> Writer<W> {
     pub fn joined(&mut self, joined: &[Joined]) -> io::Result<()> {
         match self.format {
             Format::Binary => joined
-                .chunks(BATCH / 2)
+                .chunks(BATCH)
                 .try_for_each(|batch| self.chunk(Kind::Joined, batch.as_bytes())),
             Format::Ndjson => joined.iter().try_for_each(|joined| {
                 ndjson::write_joined(&mut self.line, &self.segment, joined)?;
