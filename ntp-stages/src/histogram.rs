@@ -6,20 +6,42 @@
 //! that occur only. A group has some thirty of these, and a time seldom
 //! spreads over more than a few hundred buckets.
 
+use std::collections::BTreeMap;
+
 /// Parts of a power of two.
 const PARTS_BITS: u32 = 10;
-/// Buckets in a page, the piece in which memory is taken.
-const PAGE: usize = 128;
+/// Buckets in a page, the piece in which memory is taken: those of a power of two.
+const PAGE: usize = 1 << PARTS_BITS;
+/// Pages of all 64-bit magnitudes: values below 2048 have two.
+const PAGES: usize = 65 - PARTS_BITS as usize;
 
-type Page = Option<Box<[u64; PAGE]>>;
+/// Counts wrap: that each is small keeps those in use in the cache.
+type Page = Option<Box<[u16; PAGE]>>;
+
+/// Counts of the values of one sign.
+#[derive(Clone, Debug)]
+struct Counts {
+    pages: [Page; PAGES],
+    /// How often a bucket's count wrapped.
+    wraps: BTreeMap<u32, u64>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts {
+            pages: [const { None }; PAGES],
+            wraps: BTreeMap::new(),
+        }
+    }
+}
 
 /// Counts of signed values.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
     /// Values from 0 up.
-    up: Vec<Page>,
-    /// Negative values, by magnitude.
-    down: Vec<Page>,
+    up: Counts,
+    /// Negative values, by magnitude; few have any.
+    down: Option<Box<Counts>>,
     n: u64,
 }
 
@@ -31,6 +53,26 @@ fn bucket(magnitude: u64) -> usize {
     (magnitude >> shift) as usize + ((shift as usize) << PARTS_BITS)
 }
 
+/// [`bucket`] of a magnitude below [`EXACT`]: the exponent and the first bits
+/// of the fraction of a float are power and part already. Branches nowhere, so
+/// that several are worked out at once.
+#[inline(always)]
+fn bucket_of_small(magnitude: u64) -> u32 {
+    // Exact: the float's last bit stands for 1.
+    let float = f64::from_bits(magnitude | EXACT.to_bits()) - EXACT;
+    let parts = (float.to_bits() >> (f64::MANTISSA_DIGITS - 1 - PARTS_BITS)) as u32;
+    // 2^10 and up: the power is counted from 2^9.
+    let large = parts.wrapping_sub((1023 + PARTS_BITS - 1) << PARTS_BITS);
+    if magnitude < PAGE as u64 {
+        magnitude as u32
+    } else {
+        large
+    }
+}
+
+/// Integers below it are exact in a float whose last bit stands for 1: 52 days, in ns.
+const EXACT: f64 = (1u64 << (f64::MANTISSA_DIGITS - 1)) as f64;
+
 /// The middle of a bucket.
 fn middle(bucket: usize) -> u64 {
     let shift = (bucket >> PARTS_BITS).saturating_sub(1);
@@ -38,33 +80,58 @@ fn middle(bucket: usize) -> u64 {
     low + ((1u64 << shift) - 1) / 2
 }
 
-#[cold]
-fn page(pages: &mut Vec<Page>, number: usize) -> &mut [u64; PAGE] {
-    if pages.len() <= number {
-        pages.resize_with(number + 1, || None);
-    }
-    pages[number].get_or_insert_with(|| Box::new([0; PAGE]))
-}
-
-#[inline]
-fn count(pages: &mut Vec<Page>, magnitude: u64) {
-    let bucket = bucket(magnitude);
-    let (number, slot) = (bucket / PAGE, bucket % PAGE);
-    match pages.get_mut(number) {
-        Some(Some(page)) => page[slot] += 1,
-        _ => page(pages, number)[slot] += 1,
-    }
-}
-
-fn add(into: &mut Vec<Page>, from: &[Page]) {
-    for (number, from) in from.iter().enumerate() {
-        if let Some(from) = from {
-            let into = page(into, number);
-            into.iter_mut()
-                .zip(from.iter())
-                .for_each(|(into, from)| *into += from);
+impl Counts {
+    #[inline(always)]
+    fn count(&mut self, bucket: usize) {
+        match &mut self.pages[bucket / PAGE] {
+            Some(page) => {
+                let count = &mut page[bucket % PAGE];
+                *count = count.wrapping_add(1);
+                if *count == 0 {
+                    self.wrap(bucket, 1);
+                }
+            }
+            page => page.insert(new_page())[bucket % PAGE] = 1,
         }
     }
+
+    #[cold]
+    fn wrap(&mut self, bucket: usize, times: u64) {
+        *self.wraps.entry(bucket as u32).or_default() += times;
+    }
+
+    fn add(&mut self, other: &Counts) {
+        for (bucket, times) in other.buckets() {
+            let count = &mut self.pages[bucket / PAGE].get_or_insert_with(new_page)[bucket % PAGE];
+            let sum = u64::from(*count) + times;
+            *count = sum as u16;
+            if sum >> 16 != 0 {
+                self.wrap(bucket, sum >> 16);
+            }
+        }
+    }
+
+    /// Each bucket that occurs, and how often.
+    fn buckets(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+        let taken = self.pages.iter().enumerate();
+        let taken = taken.filter_map(|(number, page)| Some((number * PAGE, page.as_deref()?)));
+        let counts = taken.flat_map(|(first, page)| {
+            (page.iter().enumerate()).map(move |(slot, count)| (first + slot, u64::from(*count)))
+        });
+        counts.filter_map(|(bucket, count)| {
+            let wraps = match self.wraps.is_empty() {
+                true => 0,
+                false => self.wraps.get(&(bucket as u32)).copied().unwrap_or(0),
+            };
+            let times = (wraps << 16) + count;
+            (times != 0).then_some((bucket, times))
+        })
+    }
+}
+
+#[cold]
+fn new_page() -> Box<[u16; PAGE]> {
+    Box::new([0; PAGE])
 }
 
 impl Histogram {
@@ -72,19 +139,40 @@ impl Histogram {
     #[inline]
     pub fn record(&mut self, value: i64) {
         self.n += 1;
-        let pages = if value >= 0 {
+        let counts = if value >= 0 {
             &mut self.up
         } else {
-            &mut self.down
+            self.down.get_or_insert_default()
         };
-        count(pages, value.unsigned_abs());
+        counts.count(bucket(value.unsigned_abs()));
     }
+
+    /// Counts values that all lie between 0 and [`Histogram::SMALL`].
+    #[inline(always)]
+    pub(crate) fn record_small(&mut self, values: &[i64]) {
+        self.n += values.len() as u64;
+        let mut buckets = [0; 64];
+        for values in values.chunks(buckets.len()) {
+            let buckets = &mut buckets[..values.len()];
+            for (bucket, value) in buckets.iter_mut().zip(values) {
+                *bucket = bucket_of_small(*value as u64);
+            }
+            for bucket in buckets {
+                self.up.count(*bucket as usize);
+            }
+        }
+    }
+
+    /// See [`Histogram::record_small`].
+    pub(crate) const SMALL: i64 = EXACT as i64 - 1;
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Histogram) {
         self.n += other.n;
-        add(&mut self.up, &other.up);
-        add(&mut self.down, &other.down);
+        self.up.add(&other.up);
+        if let Some(down) = &other.down {
+            self.down.get_or_insert_default().add(down);
+        }
     }
 
     /// For each (part, whole), in rising order: the smallest value that at
@@ -100,10 +188,10 @@ impl Histogram {
         };
         let ranks = wanted.map(rank);
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let down = buckets(&self.down)
-            .rev()
-            .map(|(value, times)| (-signed(value), times));
-        let up = buckets(&self.up).map(|(value, times)| (signed(value), times));
+        let down = self.down.iter().flat_map(|down| down.buckets().rev());
+        let down = down.map(|(bucket, times)| (-signed(middle(bucket)), times));
+        let up = self.up.buckets();
+        let up = up.map(|(bucket, times)| (signed(middle(bucket)), times));
         let (mut next, mut passed) = (0, 0);
         for (value, times) in down.chain(up) {
             passed += times;
@@ -117,18 +205,6 @@ impl Histogram {
         }
         found
     }
-}
-
-/// Middle and count of each bucket that occurs.
-fn buckets(pages: &[Page]) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-    let taken = pages
-        .iter()
-        .enumerate()
-        .filter_map(|(number, page)| Some((number, page.as_ref()?)));
-    taken.flat_map(|(number, page)| {
-        let occurs = page.iter().enumerate().filter(|(_, times)| **times != 0);
-        occurs.map(move |(slot, times)| (middle(number * PAGE + slot), *times))
-    })
 }
 
 #[cfg(test)]
@@ -200,6 +276,36 @@ mod tests {
             assert!(got.abs_diff(value) <= 1 << 53, "{got}, not {value}");
         }
         assert_eq!(Histogram::default().quantiles([(1, 2)])[0], None);
+    }
+
+    #[test]
+    fn both_ways_to_a_bucket_lead_to_the_same() {
+        let powers = (0..52).map(|power| 1u64 << power);
+        let near = powers.flat_map(|power| [power - 1, power, power + 1, power + power / 3]);
+        let numbers = numbers(10_000, 4, false);
+        let numbers = numbers
+            .iter()
+            .map(|value| *value as u64 & Histogram::SMALL as u64);
+        for value in near.chain(numbers).chain([0, Histogram::SMALL as u64]) {
+            assert_eq!(bucket_of_small(value) as usize, bucket(value), "{value}");
+        }
+        assert_eq!(bucket(u64::MAX), PAGES * PAGE - 1);
+    }
+
+    #[test]
+    fn a_bucket_counts_beyond_16_bits() {
+        let mut histogram = Histogram::default();
+        for _ in 0..1000 {
+            histogram.record_small(&[5; 200]);
+        }
+        histogram.record(7);
+        let mut both = histogram.clone();
+        both.merge(&histogram);
+        for (histogram, n) in [(&histogram, 200_000), (&both, 400_000)] {
+            let found = histogram.up.buckets().collect::<Vec<_>>();
+            assert_eq!(found, [(5, n), (7, n / 200_000)]);
+            assert_eq!(histogram.quantiles([(1, 2)]), [Some(5)]);
+        }
     }
 
     #[test]

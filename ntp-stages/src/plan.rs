@@ -7,7 +7,7 @@ use crate::command::{Command, Kind, SLOTS, slot};
 use crate::paths::{PATHS, Path, Step};
 use crate::rules::{COMPONENTS, Direction, Id, Place, Rank, Record as RecordWhen, Stage};
 use ntp_record::{Point, Role};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// One difference, added to a component's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub struct Plan {
     pub crossings: Vec<Crossing>,
     /// Informative differences.
     pub inside: Vec<Inside>,
+    /// Every slot that the above refer to.
+    pub slots: Vec<u8>,
 }
 
 /// Plans by what they depend on.
@@ -240,6 +242,7 @@ impl<'a> Builder<'a> {
             absorbed: Vec::new(),
             crossings: Vec::new(),
             inside: Vec::new(),
+            slots: Vec::new(),
         };
         Builder {
             kind,
@@ -440,7 +443,21 @@ impl<'a> Builder<'a> {
         {
             return Err("both ways over the wire");
         }
+        self.plan.slots = self.slots();
         Ok(self.plan)
+    }
+
+    fn slots(&self) -> Vec<u8> {
+        let plan = &self.plan;
+        let terms = plan.terms.iter().flat_map(|term| [term.from, term.to]);
+        let crossings = plan.crossings.iter().flat_map(|way| [way.from, way.to]);
+        let inside = plan
+            .inside
+            .iter()
+            .flat_map(|inside| [inside.from, inside.to]);
+        let all = terms.chain(crossings).chain(inside);
+        let all = all.chain([plan.begin, plan.end]);
+        all.collect::<BTreeSet<u8>>().into_iter().collect()
     }
 
     fn insides(&mut self) {
