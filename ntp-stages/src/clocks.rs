@@ -3,6 +3,7 @@
 use crate::group::Offset;
 use crate::keys;
 use crate::machines;
+use crate::recent::Recent;
 use ntp_record::row::{Clock, KeyValue, View};
 use ntp_record::{Joined, Role, Segment};
 use rustc_hash::FxHashMap;
@@ -14,7 +15,7 @@ pub struct Clocks {
     pairs: Vec<Pair>,
     by_clock: BTreeMap<[OneClock; 2], usize>,
     by_connection: FxHashMap<(u32, u32), usize>,
-    last: Option<((u32, u32), usize)>,
+    recent: Recent<(u32, u32), usize>,
 }
 
 /// Name of a machine, and the boot whose clock it is, empty when that is not known.
@@ -31,6 +32,12 @@ struct Pair {
     unbounded: u64,
 }
 
+/// For [`Recent`].
+#[inline]
+fn place((host, target): (u32, u32)) -> u64 {
+    u64::from(host) << 32 | u64::from(target)
+}
+
 /// Connection pairs remembered at most; more are looked up by name again.
 const REMEMBERED: usize = 1 << 16;
 
@@ -39,10 +46,8 @@ impl Clocks {
     #[inline]
     pub fn record(&mut self, segment: &Segment, joined: &Joined, begin_ns: u64, offset: Offset) {
         let connections = (joined.host.conn, joined.target.conn);
-        let place = match self.last {
-            Some((last, place)) if last == connections => place,
-            _ => self.look_up(segment, connections),
-        };
+        let known = self.recent.get(place(connections), &connections);
+        let place = known.unwrap_or_else(|| self.look_up(segment, connections));
         let pair = &mut self.pairs[place];
         if pair.n == 0 || begin_ns < pair.first.0 {
             pair.first = (begin_ns, offset.ns);
@@ -95,14 +100,14 @@ impl Clocks {
                 place
             }
         };
-        self.last = Some((connections, place));
+        (self.recent).set(self::place(connections), connections, place);
         place
     }
 
     /// Connection numbers mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_connection.clear();
-        self.last = None;
+        self.recent.clear();
     }
 
     /// One row a pair of machines.

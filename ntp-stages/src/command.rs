@@ -106,3 +106,12 @@ pub(crate) struct Kind {
     /// Bits of [`When`].
     pub(crate) when: u8,
 }
+
+impl Kind {
+    /// For [`Recent`](crate::recent::Recent).
+    #[inline]
+    pub(crate) fn place(&self) -> u64 {
+        let rest = u64::from(self.r2t) << 8 | u64::from(self.when);
+        rest << 32 | u64::from(self.present)
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::keys::{By, Raw};
+use crate::recent::Recent;
 use ntp_record::Segment;
 use ntp_record::row::{KeyValue, View};
 use rustc_hash::FxHashMap;
@@ -25,7 +26,13 @@ pub struct Directory {
     by_key: HashMap<(View, Option<Vec<KeyValue>>), u32>,
     /// The same by the numbers of the current segment.
     by_raw: FxHashMap<(View, Raw), u32>,
-    last: Option<((View, Raw), u32)>,
+    recent: Recent<(View, Raw), u32>,
+}
+
+/// For [`Recent`].
+#[inline]
+fn place(raw: &Raw) -> u64 {
+    (raw.iter()).fold(0, |place, key| place.rotate_left(9) ^ u64::from(*key))
 }
 
 /// Raw keys remembered at most; more are looked up by name again.
@@ -40,7 +47,7 @@ impl Directory {
             entries: Vec::new(),
             by_key: HashMap::new(),
             by_raw: FxHashMap::default(),
-            last: None,
+            recent: Recent::default(),
         }
     }
 
@@ -48,17 +55,16 @@ impl Directory {
     #[inline]
     pub fn find(&mut self, segment: &Segment, command: &Command<'_>) -> u32 {
         let key = (command.view(), self.by.raw(command));
-        match self.last {
-            Some((last, number)) if last == key => number,
-            _ => {
-                let number = match self.by_raw.get(&key) {
-                    Some(number) => *number,
-                    None => self.look_up(segment, key),
-                };
-                self.last = Some((key, number));
-                number
-            }
+        let place = place(&key.1);
+        if let Some(number) = self.recent.get(place, &key) {
+            return number;
         }
+        let number = match self.by_raw.get(&key) {
+            Some(number) => *number,
+            None => self.look_up(segment, key),
+        };
+        self.recent.set(place, key, number);
+        number
     }
 
     fn look_up(&mut self, segment: &Segment, (view, raw): (View, Raw)) -> u32 {
@@ -83,7 +89,7 @@ impl Directory {
     /// Numbers of records mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_raw.clear();
-        self.last = None;
+        self.recent.clear();
     }
 
     /// A group's entry.

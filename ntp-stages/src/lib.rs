@@ -17,6 +17,7 @@ pub mod littles_law;
 pub mod machines;
 pub mod paths;
 pub mod plan;
+mod recent;
 pub mod recordings;
 pub mod report;
 pub mod rules;

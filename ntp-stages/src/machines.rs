@@ -4,6 +4,7 @@
 //! taken on one clock; but when recordings ran, and in which interval a command
 //! ended, is a matter of common time: that of the wall clocks.
 
+use crate::recent::Recent;
 use ntp_record::{Connection, Header, JoinHeader, Role, Segment};
 use rustc_hash::FxHashMap;
 
@@ -53,7 +54,7 @@ pub struct CommonTime {
     /// Of connections that do not say which host's they are.
     unsaid: Option<u64>,
     by_connection: FxHashMap<u32, Option<u64>>,
-    last: Option<(u32, Option<u64>)>,
+    recent: Recent<u32, Option<u64>>,
 }
 
 /// Connections remembered at most; more are looked up again.
@@ -105,10 +106,8 @@ impl CommonTime {
     /// `None` when nobody knows.
     #[inline]
     pub fn behind(&mut self, segment: &Segment, conn: u32) -> Option<u64> {
-        match self.last {
-            Some((last, behind)) if last == conn => behind,
-            _ => self.look_up(segment, conn),
-        }
+        let known = self.recent.get(conn.into(), &conn);
+        known.unwrap_or_else(|| self.look_up(segment, conn))
     }
 
     fn look_up(&mut self, segment: &Segment, conn: u32) -> Option<u64> {
@@ -128,13 +127,13 @@ impl CommonTime {
                 behind
             }
         };
-        self.last = Some((conn, behind));
+        self.recent.set(conn.into(), conn, behind);
         behind
     }
 
     /// Connection numbers mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_connection.clear();
-        self.last = None;
+        self.recent.clear();
     }
 }

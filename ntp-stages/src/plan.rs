@@ -5,6 +5,7 @@
 
 use crate::command::{Command, Kind, SLOTS, slot};
 use crate::paths::{PATHS, Path, Step};
+use crate::recent::Recent;
 use crate::rules::{COMPONENTS, Direction, Id, Place, Rank, Record as RecordWhen, Stage};
 use ntp_record::{Point, Role};
 use std::collections::{BTreeSet, HashMap};
@@ -138,7 +139,7 @@ pub struct Plan {
 pub struct Plans {
     by_kind: HashMap<Kind, u32>,
     all: Vec<Result<Plan, &'static str>>,
-    last: Option<(Kind, u32)>,
+    recent: Recent<Kind, u32>,
 }
 
 /// Combinations of points kept at most; more than this is no recording but noise.
@@ -149,10 +150,7 @@ impl Plans {
     #[inline]
     pub fn find(&mut self, command: &Command<'_>) -> u32 {
         let kind = command.kind();
-        match self.last {
-            Some((last, number)) if last == kind => number,
-            _ => self.look_up(kind),
-        }
+        (self.recent.get(kind.place(), &kind)).unwrap_or_else(|| self.look_up(kind))
     }
 
     fn look_up(&mut self, kind: Kind) -> u32 {
@@ -165,7 +163,7 @@ impl Plans {
                 number
             }
         };
-        self.last = Some((kind, number));
+        self.recent.set(kind.place(), kind, number);
         number
     }
 
