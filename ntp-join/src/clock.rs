@@ -116,28 +116,44 @@ impl Track {
     /// The interval at a moment, for matching.
     #[inline]
     pub fn span(&self, at: i64) -> Span {
-        if at > self.now - self.spacing || self.coarse.is_empty() {
+        if self.is_late(at) {
             return self.run.after(at - self.now);
         }
         self.past(at, &mut 0)
     }
 
+    /// Whether a moment is so late that the bounds brought to the newest say all.
+    #[inline]
+    fn is_late(&self, at: i64) -> bool {
+        at > self.now - self.spacing || self.coarse.is_empty()
+    }
+
+    /// Whether theta may be as little as the upper bound says. The interval is
+    /// only wider elsewhere than at the newest moment: what is within it there
+    /// is within it.
+    #[inline]
+    fn allows_upper(&self, bound: Bound) -> bool {
+        (bound.ns >= self.run.lo && self.is_late(bound.at)) || bound.ns >= self.span(bound.at).lo
+    }
+
+    /// The same for a lower bound.
+    #[inline]
+    fn allows_lower(&self, bound: Bound) -> bool {
+        (bound.ns <= self.run.hi && self.is_late(bound.at)) || bound.ns <= self.span(bound.at).hi
+    }
+
     /// Whether a pair is possible: in order under some theta of the interval.
     #[inline]
     pub fn allows(&self, limits: &Limits) -> bool {
-        limits
-            .uppers()
-            .all(|bound| bound.ns >= self.span(bound.at).lo)
-            && limits
-                .lowers()
-                .all(|bound| bound.ns <= self.span(bound.at).hi)
-            && limits.lower.is_none_or(|lower| {
-                lower.ns
-                    <= limits
-                        .upper
-                        .ns
-                        .saturating_add(slack(lower.at - limits.upper.at))
+        let upper = limits.upper;
+        self.allows_upper(upper)
+            && (limits.lower).is_none_or(|lower| {
+                self.allows_lower(lower)
+                    && (lower.ns <= upper.ns
+                        || lower.ns <= upper.ns.saturating_add(slack(lower.at - upper.at)))
             })
+            && (limits.r2t)
+                .is_none_or(|(upper, lower)| self.allows_upper(upper) && self.allows_lower(lower))
     }
 
     /// Takes in the bounds of a pair that [`Track::allows`].
@@ -156,10 +172,11 @@ impl Track {
         for bound in limits.uppers() {
             let (ns, by) = drift.level(bound, self.now);
             self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
-            self.run.hi = self
-                .run
-                .hi
-                .min(bound.ns.saturating_add(slack(self.now - bound.at)));
+            // Brought here it is wider still.
+            if bound.ns < self.run.hi {
+                let ns = bound.ns.saturating_add(slack(self.now - bound.at));
+                self.run.hi = self.run.hi.min(ns);
+            }
             if let Some(knot) = self.knot(bound.at) {
                 knot.lower_upper(bound);
             }
@@ -167,10 +184,10 @@ impl Track {
         for bound in limits.lowers() {
             let (ns, by) = drift.level(bound, self.now);
             self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
-            self.run.lo = self
-                .run
-                .lo
-                .max(bound.ns.saturating_sub(slack(self.now - bound.at)));
+            if bound.ns > self.run.lo {
+                let ns = bound.ns.saturating_sub(slack(self.now - bound.at));
+                self.run.lo = self.run.lo.max(ns);
+            }
             if let Some(knot) = self.knot(bound.at) {
                 knot.raise_lower(bound);
             }
@@ -239,13 +256,22 @@ impl Track {
     }
 
     /// The knot for a moment; `None` when it is older than all that is kept.
+    #[inline]
     fn knot(&mut self, at: i64) -> Option<&mut Knot> {
+        match self.knots.back() {
+            Some(back) if at >= back.start && at < back.start + self.spacing => {
+                self.knots.back_mut()
+            }
+            _ => self.other_knot(at),
+        }
+    }
+
+    fn other_knot(&mut self, at: i64) -> Option<&mut Knot> {
         let fresh = Knot {
             start: at,
             upper: None,
             lower: None,
         };
-        let last = self.knots.len().wrapping_sub(1);
         let index = match self.knots.back() {
             None => {
                 self.knots.push_back(fresh);
@@ -258,7 +284,7 @@ impl Track {
                 self.knots.push_back(fresh);
                 self.knots.len() - 1
             }
-            Some(back) if at >= back.start => last,
+            Some(back) if at >= back.start => self.knots.len() - 1,
             Some(_) => {
                 let next = self.knots.partition_point(|knot| knot.start <= at);
                 let home = next.checked_sub(1);
@@ -425,17 +451,20 @@ impl Track {
 
 impl Drift {
     /// A bound with the drift taken out, and its slack at a moment.
+    #[inline]
     fn level(&self, bound: Bound, at: i64) -> (i64, i64) {
         let ns = bound.ns.saturating_sub(self.moved(bound.at));
         (ns, self.slack(at - bound.at))
     }
 
     /// Change of theta since the origin, ns.
+    #[inline]
     fn moved(&self, at: i64) -> i64 {
         ((i128::from(self.rate) * i128::from(at - self.origin)) >> 40) as i64
     }
 
     /// How far theta may be from that after `time` ns, ns.
+    #[inline]
     fn slack(&self, time: i64) -> i64 {
         // One for rounding, here and in `moved`.
         ((i128::from(self.error) * i128::from(time.unsigned_abs())) >> 40) as i64 + 2

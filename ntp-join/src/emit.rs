@@ -1,7 +1,7 @@
 //! Gives pairs their offset, once later bounds are known too, and writes them.
 
-use crate::joiner::{Clock, ClockReport, Joiner, Pair, Sink, State};
-use crate::shelf::Held;
+use crate::joiner::{Clock, ClockReport, Joiner, Pair, Ready, Sink, State};
+use crate::shelf::Kept;
 use ntp_record::header::{Connection, Role};
 use ntp_record::joined::{JoinTotals, Joined};
 use ntp_record::record::Record;
@@ -24,40 +24,27 @@ impl Joiner {
         for number in 0..self.clocks.len() {
             let tried = self.hosts[self.clocks[number].host].tried;
             let clock = &mut self.clocks[number];
-            let over = |pair: &Pair| pair.host.end.unwrap_or(i64::MIN);
-            let Some(oldest) = clock.waiting.front().map(over) else {
+            let Some(oldest) = clock.waiting.front().map(|pair| pair.end) else {
                 continue;
             };
             let most = WAITING.min(self.options.window / 16);
             let full = clock.waiting.len() > most;
             let aged = oldest < tried.saturating_sub(SETTLE + SETTLE / 4);
-            if !(all || full || aged || matches!(clock.state, State::Same)) {
+            let same = matches!(clock.state, State::Same);
+            if !(all || full || aged || same) {
                 continue;
             }
-            let until = match clock.state {
-                State::Same => clock.waiting.len(),
-                _ if all => clock.waiting.len(),
-                _ => {
-                    let due = tried.saturating_sub(SETTLE);
-                    let aged = clock.waiting.iter().take_while(|pair| over(pair) <= due);
-                    aged.count()
-                        .max(clock.waiting.len().saturating_sub(most / 2))
-                }
-            };
             if let State::Known(track) = &mut clock.state {
                 track.settle();
             }
-            let first = self.ready.len();
-            // Two plain copies: the iterator of a drain would make it one by one.
-            let (front, back) = clock.waiting.as_slices();
-            let split = until.min(front.len());
-            self.ready.extend_from_slice(&front[..split]);
-            self.ready.extend_from_slice(&back[..until - split]);
-            clock.waiting.drain(..until);
-            let clock = &mut self.clocks[number];
+            let stay = if all || same { 0 } else { most / 2 };
+            let due = tried.saturating_sub(SETTLE);
             let mut hint = 0;
-            for pair in &mut self.ready[first..] {
-                place(clock, pair, &mut hint);
+            while let Some(pair) = clock.waiting.front().copied()
+                && (clock.waiting.len() > stay || pair.end <= due)
+            {
+                clock.waiting.pop_front();
+                self.ready.push(place(clock, pair, &mut hint));
             }
         }
         self.write_ready(sink, all)
@@ -70,47 +57,40 @@ impl Joiner {
         if self.ready.is_empty() || !(all || full || !clocks_wait) {
             return Ok(());
         }
-        let mut order: Vec<(i64, u32)> = (self.ready.iter().zip(0..))
-            .map(|(pair, number)| {
-                let shift = self.domains[self.conns[pair.host.conn as usize].domain].shift;
-                (pair.start.unwrap_or(0).saturating_add(shift), number)
-            })
-            .collect();
-        order.sort_unstable();
+        let starts = self.ready.iter().map(|ready| {
+            let shift = self.domains[self.conns[ready.pair.host.conn as usize].domain].shift;
+            ready.pair.start.saturating_add(shift)
+        });
+        let order = in_order(starts.collect());
         let keep = if all { 0 } else { order.len() / 4 };
         let ready = std::mem::take(&mut self.ready);
         let (now, later) = order.split_at(order.len() - keep);
-        let pick = |(_, number): &(i64, u32)| &ready[*number as usize];
+        let pick = |number: &u32| &ready[*number as usize];
         self.ready = later.iter().map(pick).copied().collect();
         self.write_header(sink)?;
-        let mut joined = Vec::with_capacity(now.len().min(PIECE));
+        let mut joined = vec![Joined::default(); now.len().min(PIECE)];
         for piece in now.chunks(PIECE) {
-            joined.clear();
-            for pair in piece.iter().map(pick) {
+            for (joined, ready) in joined.iter_mut().zip(piece.iter().map(pick)) {
+                let pair = &ready.pair;
                 self.write_names(sink, &pair.host)?;
                 self.write_names(sink, &pair.target)?;
-                joined.push(self.joined(pair));
-                self.shelf.release(&pair.host);
-                self.shelf.release(&pair.target);
+                self.fetch(&pair.host, &mut joined.host);
+                self.fetch(&pair.target, &mut joined.target);
+                joined.offset_ns = ready.offset_ns;
+                joined.offset_bound_ns = ready.offset_bound_ns;
             }
-            sink.item(&Item::Joined(&joined))?;
+            sink.item(&Item::Joined(&joined[..piece.len()]))?;
         }
         Ok(())
     }
 
-    /// A pair as it is written.
-    fn joined(&self, pair: &Pair) -> Joined {
-        let record = |held: &Held| Record {
-            conn: held.conn + 1,
-            dev: held.dev + 1,
-            ..*self.shelf.get(held)
-        };
-        Joined {
-            host: record(&pair.host),
-            target: record(&pair.target),
-            offset_ns: pair.offset_ns,
-            offset_bound_ns: pair.offset_bound_ns,
-        }
+    /// A record as it is written; it is kept no longer.
+    #[inline]
+    fn fetch(&mut self, kept: &Kept, record: &mut Record) {
+        *record = *self.shelf.get(kept);
+        record.conn = kept.conn + 1;
+        record.dev = kept.dev + 1;
+        self.shelf.release(kept);
     }
 
     fn write_header(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
@@ -122,18 +102,18 @@ impl Joiner {
     }
 
     /// Writes the names a record refers to, unless they are written.
-    fn write_names(&mut self, sink: &mut dyn Sink, held: &Held) -> io::Result<()> {
-        let conn = &self.conns[held.conn as usize];
+    fn write_names(&mut self, sink: &mut dyn Sink, kept: &Kept) -> io::Result<()> {
+        let conn = &self.conns[kept.conn as usize];
         if !conn.named {
             let source = self.source(conn.recording);
-            let conn = &mut self.conns[held.conn as usize];
+            let conn = &mut self.conns[kept.conn as usize];
             conn.named = true;
             sink.item(&Item::Connection(Connection {
                 source,
                 ..conn.info.clone()
             }))?;
         }
-        let dev = &mut self.devs[held.dev as usize];
+        let dev = &mut self.devs[kept.dev as usize];
         if !dev.named {
             dev.named = true;
             sink.item(&Item::Device(dev.info.clone()))?;
@@ -179,8 +159,30 @@ impl Joiner {
     }
 }
 
-/// Fills in the offset of a pair; `hint` is for [`Track::offset`](crate::clock::Track::offset).
-fn place(clock: &mut Clock, pair: &mut Pair, hint: &mut usize) {
+/// Places of times in their order; of equal ones, in that of the places.
+fn in_order(times: Vec<i64>) -> Vec<u32> {
+    let places = u64::BITS - (times.len() as u64).leading_zeros();
+    let first = times.iter().copied().min().unwrap_or(0);
+    let last = times.iter().copied().max().unwrap_or(0);
+    if last.abs_diff(first).leading_zeros() < places {
+        let mut order: Vec<(i64, u32)> = times.into_iter().zip(0..).collect();
+        order.sort_unstable();
+        return order.into_iter().map(|(_, place)| place).collect();
+    }
+    // Time and place fit one word, which is sorted much quicker than two.
+    let mut order: Vec<u64> = (times.iter().zip(0..))
+        .map(|(time, place)| time.abs_diff(first) << places | place)
+        .collect();
+    order.sort_unstable();
+    let mask = (1 << places) - 1;
+    (order.into_iter())
+        .map(|word| (word & mask) as u32)
+        .collect()
+}
+
+/// Gives a pair its offset; `hint` is for [`Track::offset`](crate::clock::Track::offset).
+#[inline]
+fn place(clock: &mut Clock, pair: Pair, hint: &mut usize) -> Ready {
     let middle = match &clock.state {
         State::Same => Some((0, 0)),
         State::Unknown => None,
@@ -188,14 +190,30 @@ fn place(clock: &mut Clock, pair: &mut Pair, hint: &mut usize) {
     };
     let report = &mut clock.report;
     report.pairs += 1;
-    match middle {
-        Some((offset, bound)) => {
-            (pair.offset_ns, pair.offset_bound_ns) = (offset, bound);
-            report.bounds += u128::from(bound);
-            report.widest = report.widest.max(bound);
-            report.first.get_or_insert((pair.over, offset));
-            report.last = Some((pair.over, offset));
-        }
-        None => pair.offset_bound_ns = u64::MAX,
+    if let Some((offset, bound)) = middle {
+        report.bounds += u128::from(bound);
+        report.widest = report.widest.max(bound);
+        report.first.get_or_insert((pair.over, offset));
+        report.last = Some((pair.over, offset));
+    }
+    let (offset_ns, offset_bound_ns) = middle.unwrap_or((0, u64::MAX));
+    Ready {
+        pair,
+        offset_ns,
+        offset_bound_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order;
+
+    #[test]
+    fn times_near_and_far_are_put_in_order() {
+        assert_eq!(in_order(vec![30, 10, 20, 10]), [1, 3, 2, 0]);
+        let far = vec![i64::MAX, 5, i64::MIN, 5];
+        assert_eq!(in_order(far), [2, 1, 3, 0]);
+        assert_eq!(in_order(vec![7]), [0]);
+        assert!(in_order(vec![]).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
 use crate::limits::{TargetTimes, moment};
 use crate::matching::sampled_by;
-use crate::names::{Conn, Dev, Domain, Name, Over, Recording, pair_name, strong};
+use crate::names::{Conn, Dev, Domain, Name, Numbers, Over, Recording, pair_name, strong};
 use crate::pace::{Freed, Pace};
 use crate::shelf::Held;
 use crate::store::Store;
@@ -12,7 +12,6 @@ use ntp_record::header::{Connection, Device, Header, Role, Totals};
 use ntp_record::record::{Flags, Record};
 use ntp_record::sample::Key;
 use ntp_record::stream::Item;
-use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 impl Joiner {
@@ -168,14 +167,13 @@ impl Joiner {
         let Some(recording) = self.inputs[input].recording else {
             return;
         };
-        if let Some(known) = self.inputs[input].conns.get(&info.id) {
-            let conn = &mut self.conns[*known as usize];
+        if let Some(known) = self.inputs[input].conns.get(info.id) {
+            let conn = &mut self.conns[known as usize];
             conn.info = Connection {
-                id: *known + 1,
+                id: known + 1,
                 ..info.clone()
             };
             conn.named = false;
-            let known = *known;
             self.pair_up(known);
             return;
         }
@@ -210,6 +208,7 @@ impl Joiner {
             recent: VecDeque::new(),
             pending: VecDeque::new(),
             next_try: 64,
+            coarser: None,
             store: Store::default(),
         });
         self.inputs[input].conns.insert(info.id, number);
@@ -219,10 +218,10 @@ impl Joiner {
     /// Number of a connection or a device that another recording of the same
     /// boot has under the same name: it is the same one. But one recording has
     /// two of a name for a reason, unless its header is lost.
-    fn known_as(&self, name: &Option<Name>, taken: &FxHashMap<u32, u32>) -> Option<u32> {
+    fn known_as(&self, name: &Option<Name>, taken: &Numbers) -> Option<u32> {
         let name = name.as_ref()?;
         let known = *self.names.get(name)?;
-        (name.rebuilt || !taken.values().any(|number| *number == known)).then_some(known)
+        (name.rebuilt || !taken.holds(known)).then_some(known)
     }
 
     /// Notes which connections of the other side have the same two addresses.
@@ -269,13 +268,15 @@ impl Joiner {
             conn.weak = weak;
             conn.over.push(Over { conn: other, clock });
         }
+        self.note_coarser(host);
+        self.note_coarser(target);
     }
 
     fn device(&mut self, input: usize, info: &Device) {
-        if let Some(known) = self.inputs[input].devs.get(&info.id) {
-            let dev = &mut self.devs[*known as usize];
+        if let Some(known) = self.inputs[input].devs.get(info.id) {
+            let dev = &mut self.devs[known as usize];
             dev.info = Device {
-                id: *known + 1,
+                id: known + 1,
                 ..info.clone()
             };
             dev.named = false;
@@ -303,8 +304,8 @@ impl Joiner {
 
     /// Number of a record's connection; one without a name when its name was lost.
     fn conn_of(&mut self, input: usize, id: u32) -> u32 {
-        if let Some(number) = self.inputs[input].conns.get(&id) {
-            return *number;
+        if let Some(number) = self.inputs[input].conns.get(id) {
+            return number;
         }
         self.connection(
             input,
@@ -313,12 +314,12 @@ impl Joiner {
                 ..Connection::default()
             },
         );
-        self.inputs[input].conns.get(&id).copied().unwrap_or(0)
+        self.inputs[input].conns.get(id).unwrap_or(0)
     }
 
     pub(crate) fn dev_of(&mut self, input: usize, id: u32) -> u32 {
-        if let Some(number) = self.inputs[input].devs.get(&id) {
-            return *number;
+        if let Some(number) = self.inputs[input].devs.get(id) {
+            return number;
         }
         self.device(
             input,
@@ -327,7 +328,7 @@ impl Joiner {
                 ..Device::default()
             },
         );
-        self.inputs[input].devs.get(&id).copied().unwrap_or(0)
+        self.inputs[input].devs.get(id).unwrap_or(0)
     }
 
     fn records(&mut self, input: usize, records: &[Record]) {
@@ -418,14 +419,21 @@ impl Joiner {
     /// without it: then it need not be kept. While there is none, it is.
     #[inline]
     pub(crate) fn is_foreign(&self, conn: u32, key: &Key) -> bool {
-        let conn = &self.conns[conn as usize];
-        let own = self.recordings[conn.recording].header.sampling;
-        let finest = (conn.over.iter())
+        (self.conns[conn as usize].coarser)
+            .is_some_and(|(sampling, salt)| !sampled_by(sampling, salt, key))
+    }
+
+    /// Notes the sample of a connection's records that those it may be joined
+    /// with can have, when that is not all.
+    fn note_coarser(&mut self, conn: u32) {
+        let conn_ref = &self.conns[conn as usize];
+        let own = self.recordings[conn_ref.recording].header.sampling;
+        let finest = (conn_ref.over.iter())
             .map(|place| self.conns[place.conn as usize].recording)
             .map(|other| &self.recordings[other].header)
             .min_by_key(|header| header.sampling);
-        finest.is_some_and(|other| {
-            other.sampling > own && !sampled_by(other.sampling, other.salt, key)
-        })
+        self.conns[conn as usize].coarser = finest
+            .filter(|other| other.sampling > own)
+            .map(|other| (other.sampling, other.salt));
     }
 }

@@ -4,13 +4,12 @@ use crate::cause;
 use crate::clock::Track;
 use crate::counts::Counted;
 use crate::matching::Claim;
-use crate::names::{Conn, Dev, Domain, Name, Recording};
-use crate::shelf::{Held, Shelf};
+use crate::names::{Conn, Dev, Domain, Name, Numbers, Recording};
+use crate::shelf::{Held, Kept, Shelf};
 use ntp_record::Map;
 use ntp_record::header::Role;
 use ntp_record::joined::JoinTotals;
 use ntp_record::stream::{Item, JoinHeader};
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 
@@ -98,17 +97,26 @@ pub struct ClockReport {
     pub failed: Option<String>,
 }
 
-/// A command whose both records were found.
+/// A command whose both records were found. Many wait: it is as long as a line
+/// of the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    pub host: Held,
-    pub target: Held,
-    /// First point of the host, when it has one, and the two moments of
+    pub host: Kept,
+    pub target: Kept,
+    /// First and last point of the host, and the two moments of
     /// [`HostTimes`](crate::limits::HostTimes), ns.
-    pub start: Option<i64>,
+    pub start: i64,
+    pub end: i64,
     pub sent: i64,
     pub over: i64,
-    /// See [`ntp_record::Joined`].
+}
+
+const _: () = assert!(size_of::<Pair>() == 64);
+
+/// A pair with its offset: see [`ntp_record::Joined`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub pair: Pair,
     pub offset_ns: i64,
     pub offset_bound_ns: u64,
 }
@@ -132,9 +140,9 @@ pub(crate) struct Input {
     /// Segment being read, by number.
     pub recording: Option<usize>,
     /// Numbers of the connections and devices of the segment, by id.
-    pub conns: FxHashMap<u32, u32>,
+    pub conns: Numbers,
     /// See `conns`.
-    pub devs: FxHashMap<u32, u32>,
+    pub devs: Numbers,
     /// Recordings of it whose headers are lost, by number.
     pub rebuilt: Vec<usize>,
     pub open: bool,
@@ -158,8 +166,8 @@ pub struct Joiner {
     /// Numbers of clocks by host and target.
     pub(crate) clock_of: HashMap<(usize, usize), u32>,
     pub(crate) hosts: Vec<HostSide>,
-    /// Pairs that wait to be written, with their offsets.
-    pub(crate) ready: Vec<Pair>,
+    /// Pairs that wait to be written.
+    pub(crate) ready: Vec<Ready>,
     pub(crate) shelf: Shelf,
     /// Recordings in the header of the joined stream, once that is written.
     pub(crate) headed: Option<usize>,
@@ -177,8 +185,8 @@ impl Joiner {
         let input = || Input {
             map: None,
             recording: None,
-            conns: FxHashMap::default(),
-            devs: FxHashMap::default(),
+            conns: Numbers::default(),
+            devs: Numbers::default(),
             rebuilt: Vec::new(),
             open: true,
             records: 0,

@@ -336,13 +336,12 @@ impl Joiner {
         }
         let (target, _) = self.conns[place.conn as usize].store.remove(slot);
         clock.waiting.push_back(Pair {
-            host: *held,
-            target,
-            start: claim.start,
+            host: held.kept,
+            target: target.kept,
+            start: claim.start.unwrap_or(0),
+            end: held.end.unwrap_or(i64::MIN),
             sent: times.sent,
             over: times.over,
-            offset_ns: 0,
-            offset_bound_ns: 0,
         });
         self.totals.matched += 1;
         Decision::Matched

@@ -4,7 +4,7 @@ use crate::pace::Pace;
 use crate::shelf::Held;
 use crate::store::Store;
 use ntp_record::header::{Connection, Device, Header, Role};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Clock of one boot of one machine; recordings with the same boot id share it.
 pub struct Domain {
@@ -102,6 +102,50 @@ pub struct Passed {
     pub key: u64,
 }
 
+/// Numbers by id.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    /// Of small ids, one more; 0 for none.
+    low: Vec<u32>,
+    high: HashMap<u32, u32>,
+}
+
+impl Numbers {
+    /// Ids from here on are not small; recorders count from 1.
+    const LOW: u32 = 1 << 12;
+
+    /// The number of an id.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<u32> {
+        match self.low.get(id as usize) {
+            Some(number) => number.checked_sub(1),
+            None => self.high.get(&id).copied(),
+        }
+    }
+
+    /// Gives an id its number.
+    pub fn insert(&mut self, id: u32, number: u32) {
+        if id >= Self::LOW {
+            self.high.insert(id, number);
+            return;
+        }
+        if self.low.len() <= id as usize {
+            self.low.resize(id as usize + 1, 0);
+        }
+        self.low[id as usize] = number + 1;
+    }
+
+    /// Whether an id has this number.
+    pub fn holds(&self, number: u32) -> bool {
+        self.low.contains(&(number + 1)) || self.high.values().any(|other| *other == number)
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        *self = Numbers::default();
+    }
+}
+
 /// A connection of one recording.
 pub struct Conn {
     /// By number.
@@ -114,6 +158,8 @@ pub struct Conn {
     pub info: Connection,
     /// What it may be on the other side.
     pub over: Vec<Over>,
+    /// Sampling and salt of the finest of `over`, when that is coarser than its own.
+    pub coarser: Option<(u32, u32)>,
     /// Whether `over` rests on names and keys, not on both addresses.
     pub weak: bool,
     /// The one it is, known by the first pair: for each recording of the other side one.

@@ -12,16 +12,31 @@ struct Place(u64);
 const OFFSET: u32 = 48;
 const POOL: u64 = u64::MAX >> OFFSET;
 
-/// A record that waits, and what is needed of it most.
+/// A record that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Kept {
     place: Place,
     /// Connection and device, by number; what the record says are ids of its recording.
     pub conn: u32,
     /// See `conn`.
     pub dev: u32,
+}
+
+/// A record that waits for a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The record.
+    pub kept: Kept,
     /// Time of the last point, ns; see [`crate::limits::end`].
     pub end: Option<i64>,
+}
+
+impl std::ops::Deref for Held {
+    type Target = Kept;
+
+    fn deref(&self) -> &Kept {
+        &self.kept
+    }
 }
 
 /// Records of an input, as they come.
@@ -74,9 +89,7 @@ impl Shelf {
             Source::Passing => self.copy(record),
         };
         Held {
-            place,
-            conn,
-            dev,
+            kept: Kept { place, conn, dev },
             end: crate::limits::end(record),
         }
     }
@@ -102,8 +115,8 @@ impl Shelf {
 
     /// A record that is kept.
     #[inline]
-    pub(crate) fn get(&self, held: &Held) -> &Record {
-        let Place(place) = held.place;
+    pub(crate) fn get(&self, kept: &Kept) -> &Record {
+        let Place(place) = kept.place;
         let (map, at) = (place >> OFFSET, place & ((1 << OFFSET) - 1));
         match map {
             POOL => &self.pool[at as usize],
@@ -113,8 +126,8 @@ impl Shelf {
 
     /// Whoever held it needs it no more.
     #[inline]
-    pub(crate) fn release(&mut self, held: &Held) {
-        let Place(place) = held.place;
+    pub(crate) fn release(&mut self, kept: &Kept) {
+        let Place(place) = kept.place;
         if place >> OFFSET == POOL {
             self.free.push(place as u32);
         }

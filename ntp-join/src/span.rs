@@ -20,12 +20,14 @@ impl Span {
     pub const ALL: Span = Span { lo: -FAR, hi: FAR };
 
     /// Whether any theta is left.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.lo > self.hi
     }
 
     /// What both allow.
     #[must_use]
+    #[inline]
     pub fn and(self, other: Span) -> Span {
         Span {
             lo: self.lo.max(other.lo),
@@ -49,6 +51,7 @@ impl Span {
         self.widen(slack(time))
     }
 
+    #[inline]
     pub(crate) fn plus(self, by: i64) -> Span {
         Span {
             lo: self.lo.saturating_add(by),
@@ -56,6 +59,7 @@ impl Span {
         }
     }
 
+    #[inline]
     pub(crate) fn widen(self, by: i64) -> Span {
         Span {
             lo: self.lo.saturating_sub(by).max(-FAR),
@@ -64,6 +68,7 @@ impl Span {
     }
 
     /// Middle and half width; `None` while one side is open.
+    #[inline]
     pub fn middle(self) -> Option<(i64, u64)> {
         (self.lo > -FAR && self.hi < FAR && !self.is_empty()).then(|| {
             let width = self.hi.abs_diff(self.lo);
@@ -75,5 +80,6 @@ impl Span {
 /// How far theta moves in `time` ns at most, ns.
 #[inline]
 pub(crate) fn slack(time: i64) -> i64 {
-    time.saturating_abs().min(FAR) / 1024 * MAX_PPM / 976 + 1
+    let time = time.unsigned_abs().min(FAR as u64);
+    ((time >> 10) * MAX_PPM as u64 / 976) as i64 + 1
 }

@@ -3,6 +3,7 @@
 use crate::limits::TargetTimes;
 use crate::shelf::Held;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use ntp_record::sample::Key;
 
 /// Hash of what identifies a command on a connection, as far as the wire
@@ -120,9 +121,15 @@ impl Store {
             self.free
         };
         let slots = &mut self.slots;
-        let chain = (self.chains).find_mut(hash, |chain| slots[chain.last as usize].key == key);
+        // The new slot is not there yet when the table grows: its hash is known.
+        let chain = self.chains.entry(
+            hash,
+            |chain| slots[chain.last as usize].key == key,
+            |chain| (slots.get(chain.last as usize)).map_or(hash, |slot| key_hash(&slot.key)),
+        );
         match chain {
-            Some(chain) => {
+            Entry::Occupied(mut chain) => {
+                let chain = chain.get_mut();
                 // Nearly always the last: records come nearly in order.
                 let (mut before, mut after) = (chain.last, NONE);
                 while before != NONE && slots[before as usize].times.got > got {
@@ -138,16 +145,10 @@ impl Store {
                     after => slots[after as usize].before = at,
                 }
             }
-            None => {
-                let chain = Chain {
+            Entry::Vacant(chain) => {
+                chain.insert(Chain {
                     first: at,
                     last: at,
-                };
-                // The new slot is not there yet when the table grows: its hash is known.
-                self.chains.insert_unique(hash, chain, |chain| {
-                    slots
-                        .get(chain.last as usize)
-                        .map_or(hash, |slot| key_hash(&slot.key))
                 });
             }
         }

@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use crate::error::Error;
 use crate::joined::Joined;
-use crate::record::Record;
+use crate::record::{RECORD_SIZE, Record};
 use crate::stream::{Damage, Item};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -26,6 +26,9 @@ pub(crate) const HEAD: usize = 24;
 pub(crate) const MAX_PAYLOAD: usize = 64 << 20;
 /// How far into an input a first good chunk is looked for, bytes.
 pub(crate) const SNIFF: usize = 1 << 20;
+
+/// Records given out at once.
+const AT_ONCE: usize = 256;
 
 /// What a chunk holds. Part of the format: explicit, append-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +162,8 @@ pub(crate) fn has_head(bytes: &[u8]) -> bool {
 pub(crate) struct BinaryReader {
     /// Bytes of the chunk given out last, to be dropped at the next step.
     pending: usize,
+    /// Records of that chunk that are still to be given out.
+    rest: Range<usize>,
     /// Damage not yet told.
     lost: Option<Damage>,
     /// Segment of the last header.
@@ -178,6 +183,9 @@ enum Found {
 
 impl BinaryReader {
     pub(crate) fn next<'a>(&'a mut self, bytes: &'a mut Bytes) -> Result<Option<Item<'a>>, Error> {
+        if !self.rest.is_empty() {
+            return Ok(Some(self.records(bytes)));
+        }
         bytes.consume(std::mem::take(&mut self.pending));
         let (kind, range) = loop {
             match self.find(bytes)? {
@@ -189,6 +197,10 @@ impl BinaryReader {
                 Found::Chunk(kind, range) => break (kind, range),
             }
         };
+        if kind == Kind::Records && range.len().is_multiple_of(RECORD_SIZE) {
+            self.rest = range;
+            return Ok(Some(self.records(bytes)));
+        }
         let offset = bytes.offset();
         let payload = &bytes.peek()[range];
         let item = match kind {
@@ -212,6 +224,16 @@ impl BinaryReader {
             cause: format!("a chunk that cannot be understood: {cause}"),
         };
         Ok(Some(item.unwrap_or_else(|cause| Item::Damage(lost(cause)))))
+    }
+
+    /// Gives out the next records of a chunk: not all at once, so that whoever
+    /// reads several inputs side by side finds them in the cache.
+    fn records<'a>(&'a mut self, bytes: &'a mut Bytes) -> Item<'a> {
+        let Range { start, end } = self.rest;
+        let next = end.min(start + AT_ONCE * RECORD_SIZE);
+        self.rest = next..end;
+        let payload = &bytes.peek()[start..next];
+        array(payload, bytes.offset(), &mut self.records, Item::Records)
     }
 
     /// Goes to the next chunk that is whole and of a known kind.
