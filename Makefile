@@ -4,6 +4,7 @@
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
+# make bench    BENCH_N=1000000,10000000: what the analysis of a command costs, beside a database
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
 PREFIX ?= /usr/local
@@ -11,11 +12,13 @@ DESTDIR ?=
 CARGO ?= cargo
 KERNEL ?= 6.12
 FUZZ_SECONDS ?= 600
+BENCH_N ?= 1000000,10000000
+BENCH_DIR ?=
 DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
-.PHONY: all demo test lab-all check fuzz build install lab deps
+.PHONY: all demo test lab-all check bench fuzz build install lab deps
 
 all: build
 
@@ -58,6 +61,12 @@ install:
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(PREFIX)/share/man/man7
+
+# docs/benchmarks.md has the figures; the folder needs 600 bytes a command.
+bench:
+	@tests/install-deps bench
+	$(CARGO) build --release -p ntp-join -p ntp-stages -p ntp-fmt -p ntp-bench
+	@tests/bench/run "$(abspath $(BIN))" "$(BENCH_N)" "$(BENCH_DIR)"
 
 lab: build
 	$(BIN)/lab $(ARGS)
