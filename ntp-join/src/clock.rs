@@ -158,43 +158,52 @@ impl Track {
 
     /// Takes in the bounds of a pair that [`Track::allows`].
     pub fn add(&mut self, limits: &Limits) {
-        let newest = limits
-            .uppers()
-            .chain(limits.lowers())
-            .map(|bound| bound.at)
-            .max();
-        if let Some(newest) = newest.filter(|newest| *newest > self.now) {
+        let Limits { upper, lower, r2t } = *limits;
+        let newest = upper.at.max(lower.map_or(i64::MIN, |lower| lower.at));
+        let newest = r2t.map_or(newest, |(upper, lower)| newest.max(upper.at).max(lower.at));
+        if newest > self.now {
             self.run = self.run.after(newest - self.now);
             self.sharp = self.sharp.widen(self.drift.slack(newest - self.now));
             self.now = newest;
         }
-        let drift = self.drift;
-        for bound in limits.uppers() {
-            let (ns, by) = drift.level(bound, self.now);
-            self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
-            // Brought here it is wider still.
-            if bound.ns < self.run.hi {
-                let ns = bound.ns.saturating_add(slack(self.now - bound.at));
-                self.run.hi = self.run.hi.min(ns);
-            }
-            if let Some(knot) = self.knot(bound.at) {
-                knot.lower_upper(bound);
-            }
+        self.add_upper(upper);
+        if let Some(lower) = lower {
+            self.add_lower(lower);
         }
-        for bound in limits.lowers() {
-            let (ns, by) = drift.level(bound, self.now);
-            self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
-            if bound.ns > self.run.lo {
-                let ns = bound.ns.saturating_sub(slack(self.now - bound.at));
-                self.run.lo = self.run.lo.max(ns);
-            }
-            if let Some(knot) = self.knot(bound.at) {
-                knot.raise_lower(bound);
-            }
+        if let Some((upper, lower)) = r2t {
+            self.add_upper(upper);
+            self.add_lower(lower);
         }
         let width = self.sharp.hi.saturating_sub(self.sharp.lo);
         self.narrowest = self.narrowest.min(width).max(0);
         self.stale = true;
+    }
+
+    #[inline]
+    fn add_upper(&mut self, bound: Bound) {
+        let (ns, by) = self.drift.level(bound, self.now);
+        self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
+        // Brought here it is wider still.
+        if bound.ns < self.run.hi {
+            let ns = bound.ns.saturating_add(slack(self.now - bound.at));
+            self.run.hi = self.run.hi.min(ns);
+        }
+        if let Some(knot) = self.knot(bound.at) {
+            knot.lower_upper(bound);
+        }
+    }
+
+    #[inline]
+    fn add_lower(&mut self, bound: Bound) {
+        let (ns, by) = self.drift.level(bound, self.now);
+        self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
+        if bound.ns > self.run.lo {
+            let ns = bound.ns.saturating_sub(slack(self.now - bound.at));
+            self.run.lo = self.run.lo.max(ns);
+        }
+        if let Some(knot) = self.knot(bound.at) {
+            knot.raise_lower(bound);
+        }
     }
 
     /// The interval at a moment if the drift stays as it was: narrower than

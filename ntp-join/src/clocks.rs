@@ -258,10 +258,10 @@ impl Joiner {
         let store = &self.conns[target as usize].store;
         let header = &self.recordings[self.conns[target as usize].recording].header;
         let clock = &self.clocks[clock];
-        let Some(first) = store.oldest().and_then(|held| held.end) else {
+        let Some(first) = store.oldest().and_then(|held| held.end()) else {
             return (0, 0);
         };
-        let last = store.iter().filter_map(|(.., held)| held.end).max();
+        let last = store.iter().filter_map(|(.., held)| held.end()).max();
         let last = last.unwrap_or(first);
         let (mut fits, mut tried) = (0, 0);
         for held in &self.conns[host as usize].pending {
@@ -307,9 +307,9 @@ impl Joiner {
                 self.release(&claim);
             }
             let host = &mut self.hosts[domain];
-            back.sort_by_key(|held| held.end.unwrap_or(i64::MIN));
+            back.sort_by_key(|held| held.end().unwrap_or(i64::MIN));
             // They count as not tried, so that their partners are kept.
-            if let Some(oldest) = back.iter().find_map(|held| held.end) {
+            if let Some(oldest) = back.iter().find_map(|held| held.end()) {
                 host.tried = host.tried.min(oldest);
             }
             back.extend(host.queue.drain(..));

@@ -358,7 +358,10 @@ impl Joiner {
             self.conns[conn as usize].records += 1;
             let held = self.shelf.keep(source, number, record, (conn, dev));
             let recording = &mut self.recordings[at];
-            if held.end.is_none_or(|over| recording.pace.take(over, held)) {
+            if held
+                .end()
+                .is_none_or(|over| recording.pace.take(over, held))
+            {
                 self.keep(at, record, held);
             }
             if self.recordings[at].pace.is_due() {
@@ -385,7 +388,7 @@ impl Joiner {
         let recording = &mut self.recordings[number];
         let (role, domain) = (recording.header.role, recording.domain);
         if recording.header.is_rebuilt() {
-            let start = crate::limits::start(record).or(held.end);
+            let start = crate::limits::start(record).or(held.end());
             recording.start = recording.start.min(start.unwrap_or(recording.start));
         }
         let key = record.key();

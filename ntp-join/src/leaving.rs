@@ -205,7 +205,7 @@ impl Joiner {
             while self.conns[number]
                 .store
                 .oldest()
-                .is_some_and(|held| held.end.is_none_or(|over| over < due))
+                .is_some_and(|held| held.end().is_none_or(|over| over < due))
             {
                 if let Some((held, mark)) = self.conns[number].store.pop_oldest() {
                     self.leave_target(&held, mark);
@@ -223,7 +223,7 @@ impl Joiner {
                     Role::Host => conn.pending.front(),
                     Role::Target => conn.store.oldest(),
                 };
-                held.and_then(|held| held.end)
+                held.and_then(|held| held.end())
                     .map(|over| over.saturating_add(self.domains[conn.domain].shift))
             };
             let Some((_, number)) = (self.conns.iter().enumerate())
@@ -265,7 +265,7 @@ impl Joiner {
             return cause::OTHER_SALT;
         }
         // By the wall clocks, until better is known.
-        let over = (held.end)
+        let over = (held.end())
             .unwrap_or(0)
             .saturating_add(self.domains[conn.domain].shift);
         let before_all = (self.recordings.iter())

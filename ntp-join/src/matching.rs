@@ -14,8 +14,8 @@ use std::io;
 pub(crate) struct Claim {
     /// The host record's connection, by number.
     conn: u32,
-    /// Its first point, ns.
-    start: Option<i64>,
+    /// Its first point, ns; 0 for none.
+    start: i64,
     times: Option<HostTimes>,
     found: Found,
     /// The first few; more are as bad as two.
@@ -147,7 +147,7 @@ impl Joiner {
         let side = &self.hosts[domain];
         let past = |held: Option<&Held>, lag: i64| {
             let due = side.tried.saturating_sub(lag);
-            held.and_then(|held| held.end)
+            held.and_then(|held| held.end())
                 .is_some_and(|over| over < due)
         };
         if past(side.late.front(), lag.max(0)) || past(side.queue.front(), BACK) {
@@ -183,7 +183,7 @@ impl Joiner {
             let (Some(claim), Some(held)) = (side.ahead.pop_front(), side.queue.pop_front()) else {
                 break;
             };
-            if let Some(over) = held.end {
+            if let Some(over) = held.end() {
                 side.tried = side.tried.max(over);
             }
             match self.decide(&held, &claim, &side.ahead) {
@@ -197,7 +197,7 @@ impl Joiner {
 
     /// Whether the targets a host record may have gone to were read beyond it.
     fn within(&self, held: &Held, reach: &[i64]) -> bool {
-        let Some(over) = held.end else {
+        let Some(over) = held.end() else {
             return true;
         };
         (self.conns[held.conn as usize].over.iter()).all(|place| {
@@ -215,7 +215,7 @@ impl Joiner {
             lag => self.hosts[domain].tried.saturating_sub(lag),
         };
         let late = &self.hosts[domain].late;
-        let over = |held: &Held| held.end.unwrap_or(i64::MIN);
+        let over = |held: &Held| held.end().unwrap_or(i64::MIN);
         if late.front().is_none_or(|held| over(held) > due) {
             return;
         }
@@ -245,7 +245,7 @@ impl Joiner {
         let key = record.key();
         let mut claim = Claim {
             conn: held.conn,
-            start: start(record),
+            start: start(record).unwrap_or(0),
             times: HostTimes::of(record),
             found: Found::None,
             tickets: [None; 3],
@@ -338,8 +338,8 @@ impl Joiner {
         clock.waiting.push_back(Pair {
             host: held.kept,
             target: target.kept,
-            start: claim.start.unwrap_or(0),
-            end: held.end.unwrap_or(i64::MIN),
+            start: claim.start,
+            end: held.end().unwrap_or(i64::MIN),
             sent: times.sent,
             over: times.over,
         });

@@ -27,8 +27,19 @@ pub struct Kept {
 pub struct Held {
     /// The record.
     pub kept: Kept,
+    /// [`NO_END`] for none.
+    end: i64,
+}
+
+/// No time: a moment is never negative.
+const NO_END: i64 = i64::MIN;
+
+impl Held {
     /// Time of the last point, ns; see [`crate::limits::end`].
-    pub end: Option<i64>,
+    #[inline]
+    pub fn end(&self) -> Option<i64> {
+        (self.end != NO_END).then_some(self.end)
+    }
 }
 
 impl std::ops::Deref for Held {
@@ -90,7 +101,7 @@ impl Shelf {
         };
         Held {
             kept: Kept { place, conn, dev },
-            end: crate::limits::end(record),
+            end: crate::limits::end(record).unwrap_or(NO_END),
         }
     }
 

@@ -34,6 +34,8 @@ pub enum Mark {
     Contradicts,
 }
 
+/// Two lines of the cache.
+#[repr(align(64))]
 struct Slot {
     key: Key,
     times: TargetTimes,
@@ -50,6 +52,8 @@ struct Slot {
     claims: u32,
     mark: Mark,
 }
+
+const _: () = assert!(size_of::<Slot>() == 128);
 
 /// Slots with the same key.
 #[derive(Clone, Copy)]
@@ -259,7 +263,7 @@ impl Store {
 
     /// Takes the record in a slot given by [`Store::candidates`].
     pub fn remove(&mut self, at: u32) -> (Held, Mark) {
-        let Slot {
+        let &Slot {
             key,
             held,
             before,
@@ -268,7 +272,7 @@ impl Store {
             newer,
             mark,
             ..
-        } = self.slots[at as usize];
+        } = &self.slots[at as usize];
         // Out of the chain of its key.
         let slots = &mut self.slots;
         if before == NONE || after == NONE {
