@@ -27,7 +27,7 @@ const volatile char cfg_dev[8][32] = {};
  */
 struct flight {
 	struct ntp_record r;
-	u64 queue; /* address of the driver's queue */
+	u64 queue; /* key of the driver's queue */
 	u8 passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
 	u8 cancelled, admin, r2t, polled;
 	/* data PDUs of the response so far, but for those that the queue still holds (host) */

@@ -63,15 +63,23 @@ struct nvme_tcp_request {
 struct nvme_tcp_queue {
 	struct socket *sock;
 	void *pdu;
-	int pdu_offset;
 	struct nvme_tcp_request *request;
 	struct nvme_tcp_ctrl *ctrl;
-	bool tls_enabled; /* since 6.7 */
 } CORE;
 
 struct nvme_tcp_ctrl {
 	struct nvme_tcp_queue *queues;
 } CORE;
+
+/*
+ * A queue goes by where it keeps the header of the PDU it reads. That is what the
+ * copy of a header tells: the packet tells its socket, but not once TLS has
+ * decrypted it into another (tls_alloc_clrtxt_skb).
+ */
+INLINE u64 queue_key(struct nvme_tcp_queue *queue)
+{
+	return (u64)READ(queue, pdu);
+}
 
 /* blk_mq_rq_to_pdu() and blk_mq_rq_from_pdu(): the driver's part follows the request */
 INLINE struct nvme_tcp_request *to_tcp(struct request *rq)
@@ -261,6 +269,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	struct socket *sock;
 	struct flight f;
 	struct queue *q;
+	struct sock *sk;
 	u32 bytes, op;
 	bool admin, retried = 0;
 	u8 retries;
@@ -296,10 +305,12 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	tq = READ(to_tcp(rq), queue);
 	hctx = READ(rq, mq_hctx);
 	sock = READ(tq, sock);
-	f.queue = (u64)tq;
+	sk = READ(sock, sk);
+	f.queue = queue_key(tq);
+	f.tls = has_tls(sk);
 	q = queue_get(f.queue);
 	if (q) {
-		queue_set_sock(q, READ(sock, sk));
+		queue_set_sock(q, sk);
 		q->tags = (u64)READ(hctx, tags);
 		f.r.conn = q->conn;
 		if (!q->announced)
@@ -310,8 +321,6 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 		device_name(d, rq, rqq, c.nsid, now);
 	f.admin = admin;
 	f.polled = READ(hctx, type) == HCTX_TYPE_POLL;
-	if (HAS(struct nvme_tcp_queue, tls_enabled))
-		f.tls = READ(tq, tls_enabled);
 	op = READ(rq, cmd_flags) & REQ_OP_MASK;
 	f.passthrough = op == REQ_OP_DRV_IN || op == REQ_OP_DRV_OUT;
 	if (!f.passthrough) {
@@ -403,7 +412,7 @@ INLINE void on_h_data_ready(struct sock *sk)
 
 	if (!hot_all)
 		return;
-	q = queue_of((u64)READ(sk, sk_user_data));
+	q = queue_of(queue_key(READ(sk, sk_user_data)));
 	if (q)
 		arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
 }
@@ -412,13 +421,13 @@ ENTRY1(h_data_ready, nvme_tcp_data_ready)
 /* The driver is given a packet. read_descriptor_t: arg is its third word, since 2.6. */
 INLINE void on_h_recv_skb(void *desc)
 {
+	struct nvme_tcp_queue *queue = NULL;
 	struct queue *q;
-	u64 key = 0;
 
 	if (!hot_all)
 		return;
-	bpf_probe_read_kernel(&key, sizeof(key), desc + 16);
-	q = queue_of(key);
+	bpf_probe_read_kernel(&queue, sizeof(queue), desc + 16);
+	q = queue_of(queue_key(queue));
 	if (q)
 		q->skb_ns = bpf_ktime_get_ns();
 }
@@ -481,29 +490,20 @@ INLINE void end_run(struct queue *q, u64 queue)
 #define RUN_MAX 8
 INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 {
-	struct nvme_tcp_queue *queue;
 	struct nvme_tcp_pdu p = {};
-	struct sock *sk;
 	struct queue *q;
-	void *pdu;
 
 	if (!hot_all)
 		return;
-	sk = READ(skb, sk);
-	if (!sk)
-		return;
-	queue = READ(sk, sk_user_data);
-	q = queue_of((u64)queue);
+	/* the rest of a header that came in two packets is copied to behind it */
+	q = queue_of((u64)to);
 	if (!q)
 		return;
-	pdu = READ(queue, pdu);
-	if (to != pdu || READ(queue, pdu_offset))
-		return;
-	bpf_probe_read_kernel(&p, sizeof(p), pdu);
+	bpf_probe_read_kernel(&p, sizeof(p), to);
 	if (p.type == NVME_TCP_C2H_DATA && !(p.flags & C2H_SUCCESS)) {
 		/* offset 0 while there is a run of that id: of an earlier command, whose end nobody saw */
 		if (q->run_pdus && (q->run_cid != p.command_id || !p.data_offset || q->run_pdus >= RUN_MAX))
-			end_run(q, (u64)queue);
+			end_run(q, (u64)to);
 		if (!q->run_pdus) {
 			q->run_ns = q->pdu_ns;
 			q->run_seq = q->pdu_seq;
@@ -538,7 +538,7 @@ INLINE void on_h_h2c(struct nvme_tcp_request *req)
 	q = queue_of(f->queue);
 	if (!q)
 		return;
-	bpf_probe_read_kernel(&p, sizeof(p), READ((struct nvme_tcp_queue *)f->queue, pdu));
+	bpf_probe_read_kernel(&p, sizeof(p), (void *)f->queue);
 	if (p.type != NVME_TCP_R2T || p.command_id != f->r.cid || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
 		return;
 	f->r.at[NTP_H_R2T_READ] = q->pdu_ns;
@@ -555,7 +555,7 @@ INLINE void response(struct flight *f)
 
 	if (!q || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
 		return;
-	bpf_probe_read_kernel(&p, sizeof(p), READ((struct nvme_tcp_queue *)f->queue, pdu));
+	bpf_probe_read_kernel(&p, sizeof(p), (void *)f->queue);
 	if (p.type == NVME_TCP_C2H_DATA) {
 		if (p.command_id != f->r.cid)
 			return;

@@ -31,8 +31,20 @@ struct tcp_sock {
 	u32 copied_seq;
 } CORE;
 
+struct inet_connection_sock {
+	void *icsk_ulp_ops; /* since 4.13 */
+} CORE;
+
+/*
+ * TLS is the one protocol that the drivers' sockets have on top of TCP. The
+ * host's queue tells it, too, but not in 6.7, and not once it was stopped.
+ */
+INLINE bool has_tls(struct sock *sk)
+{
+	return READ((struct inet_connection_sock *)sk, icsk_ulp_ops) != NULL;
+}
+
 struct sk_buff {
-	struct sock *sk;
 	char cb[48];
 } CORE;
 

@@ -83,7 +83,6 @@ struct nvmet_tcp_queue {
 	u32 nr_cmds;
 	int offset;
 	bool hdr_digest;
-	int tls_pskid; /* since 6.7 */
 	struct work_struct release_work;
 } CORE;
 
@@ -255,6 +254,7 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	struct socket *sock;
 	struct flight f;
 	struct queue *q;
+	struct sock *sk;
 	u32 bytes;
 	bool admin;
 
@@ -281,13 +281,13 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	flight_init(&f, &c, bytes);
 	tq = READ(to_tcp(req), queue);
 	f.queue = (u64)tq;
+	sock = READ(tq, sock);
+	sk = READ(sock, sk);
 	/* the stream's sequence numbers are those of the TLS records: no arrival can be told */
-	if (HAS(struct nvmet_tcp_queue, tls_pskid))
-		f.tls = READ(tq, tls_pskid) != 0;
+	f.tls = has_tls(sk);
 	q = queue_get(f.queue);
 	if (q) {
-		sock = READ(tq, sock);
-		queue_set_sock(q, READ(sock, sk));
+		queue_set_sock(q, sk);
 		f.r.conn = q->conn;
 		/* Connect comes before there is a controller: named by the next */
 		if (!q->announced && READ(sq, ctrl))
