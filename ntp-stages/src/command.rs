@@ -91,6 +91,7 @@ impl<'a> Command<'a> {
             view: self.view,
             r2t: flags & Flags::R2t as u16 != 0,
             passthrough: flags & Flags::Passthrough as u16 != 0,
+            tls: flags & Flags::Tls as u16 != 0,
             when,
         }
     }
@@ -103,6 +104,7 @@ pub(crate) struct Kind {
     pub(crate) view: View,
     pub(crate) r2t: bool,
     pub(crate) passthrough: bool,
+    pub(crate) tls: bool,
     /// Bits of [`When`].
     pub(crate) when: u8,
 }

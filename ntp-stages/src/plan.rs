@@ -6,7 +6,9 @@
 use crate::command::{Command, Kind, SLOTS, slot};
 use crate::paths::{PATHS, Path, Step};
 use crate::recent::Recent;
-use crate::rules::{COMPONENTS, Direction, Id, Place, Rank, Record as RecordWhen, Stage};
+use crate::rules::{
+    COMPONENTS, Direction, HIDDEN_BY_TLS, Id, Place, Rank, Record as RecordWhen, Stage,
+};
 use ntp_record::{Point, Role};
 use std::collections::{BTreeSet, HashMap};
 
@@ -52,6 +54,8 @@ pub struct Absorbed {
 pub enum Why {
     /// The point in this slot is absent.
     Point(u8),
+    /// The point in this slot is absent, as it must be on a TLS connection.
+    Tls(u8),
     /// A passthrough command does not pass the block layer as others do.
     Passthrough,
     /// Of a command that was retried only the last attempt has points.
@@ -62,7 +66,7 @@ impl Why {
     /// The point that is absent.
     pub fn point(self) -> Option<Point> {
         match self {
-            Why::Point(slot) => {
+            Why::Point(slot) | Why::Tls(slot) => {
                 let side = if slot < 16 { Role::Host } else { Role::Target };
                 ntp_record::point::of(side)
                     .get(usize::from(slot & 15))
@@ -404,6 +408,8 @@ impl<'a> Builder<'a> {
         let block = matches!(id.component().place, Place::Sum(Rank::Block));
         let why = if self.kind.passthrough && block {
             Why::Passthrough
+        } else if self.kind.tls && HIDDEN_BY_TLS.contains(&absent) {
+            Why::Tls(slot(absent))
         } else {
             Why::Point(slot(absent))
         };

@@ -15,6 +15,7 @@ fn kind(view: View, host: &[Point], target: &[Point]) -> Kind {
         view,
         r2t: false,
         passthrough: false,
+        tls: false,
         when: 0,
     }
 }
@@ -108,6 +109,37 @@ fn arrivals_that_were_not_seen_are_inside_the_wire() {
 }
 
 #[test]
+fn tls_is_why_arrivals_are_absent_and_nothing_else_is() {
+    let host: Vec<Point> = HOST
+        .iter()
+        .copied()
+        .filter(|p| *p != h::RESP_ARRIVED)
+        .collect();
+    let target = [t::RECEIVED, t::EXECUTE, t::RESP_QUEUED, t::SEND_BEGIN];
+    let why = |tls| {
+        let kind = Kind {
+            tls,
+            ..kind(View::Joined, &host, &target)
+        };
+        let plan = plan(kind).unwrap();
+        [Id::TargetReceive, Id::HostReceive, Id::Drive].map(|id| {
+            let absorbed = plan.absorbed.iter().find(|a| a.id == id);
+            absorbed.expect("absorbed").why
+        })
+    };
+    let [arrived, resp_arrived] = [slot(t::ARRIVED), slot(h::RESP_ARRIVED)];
+    let drive = Why::Point(slot(t::DRIVE_DONE));
+    assert_eq!(
+        why(true),
+        [Why::Tls(arrived), Why::Tls(resp_arrived), drive]
+    );
+    assert_eq!(
+        why(false),
+        [Why::Point(arrived), Why::Point(resp_arrived), drive]
+    );
+}
+
+#[test]
 fn half_a_command_has_no_plan() {
     assert_eq!(
         plan(kind(View::Host, &HOST[2..], &[])),
@@ -145,6 +177,7 @@ fn every_combination_of_points_cancels_the_clocks() {
             view,
             r2t: round & 1 == 0,
             passthrough: round & 2 == 0,
+            tls: round & 32 == 0,
             when: (round >> 2) as u8 & 7,
         };
         match plan(kind) {

@@ -212,7 +212,7 @@ fn reason(absorbed: &Absorbed, about: &About<'_>) -> String {
     let point = match absorbed.why {
         Why::Passthrough => return "passthrough: not through the block layer".to_owned(),
         Why::Retried => return "retried: the driver's start is the last attempt's".to_owned(),
-        Why::Point(_) => absorbed.why.point(),
+        Why::Point(_) | Why::Tls(_) => absorbed.why.point(),
     };
     let Some(point) = point else {
         return "not recorded".to_owned();
@@ -221,6 +221,12 @@ fn reason(absorbed: &Absorbed, about: &About<'_>) -> String {
         Role::Host => ("host", true),
         Role::Target => ("target", false),
     };
+    if let Why::Tls(_) = absorbed.why {
+        return format!(
+            "{side} point {} not recorded: TLS hides where a PDU begins in the stream",
+            point.name
+        );
+    }
     match about.missing.get(&(on_host, point.name.to_owned())) {
         Some(reason) => format!("{side} point {} not recorded: {reason}", point.name),
         None => format!("{side} point {} not recorded", point.name),

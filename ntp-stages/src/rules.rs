@@ -232,6 +232,17 @@ components! {
     HostBlockCompletion, "host block layer, completion", HostBlock, Sum(Rank::Block);
 }
 
+/// Points that nothing tells on a TLS connection: which bytes of the TCP stream are a
+/// PDU's is known only once they are decrypted.
+pub const HIDDEN_BY_TLS: &[Point] = &[
+    h::R2T_ARRIVED,
+    h::RESP_ARRIVED,
+    t::ARRIVED,
+    t::PDU_READ,
+    t::DATA_ARRIVED,
+    t::DATA_READ,
+];
+
 /// Components that begin when the capsule is sent.
 const CAPSULE_WAYS: &[Id] = &[
     Id::Wire,
