@@ -1,9 +1,12 @@
 //! What the tools say about real recordings, to the letter.
 
+use ntp_record::point::{host, target};
+use ntp_record::{Flags, Role};
 use ntp_tests::tools::shell;
+use ntp_tests::truth;
 use std::path::{Path, PathBuf};
 
-const CASES: &[&str] = &["read-write-4k", "write-64k-r2t"];
+const CASES: &[&str] = &["read-write-4k", "write-64k-r2t", "write-64k-tls"];
 
 fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -107,4 +110,44 @@ fn every_encoding_gives_the_same_rows() {
             "{filtered}"
         );
     }
+}
+
+/// Under TLS the drivers are seen as ever; only which packet brought a PDU is hidden.
+#[test]
+fn tls_hides_arrivals_and_nothing_else() {
+    let recording = |side, role| {
+        let file = folder("write-64k-tls").join(side);
+        truth::recording(&file, role).expect(side).records
+    };
+    for (records, hidden) in [
+        (
+            recording("host.ntp", Role::Host),
+            &[host::R2T_ARRIVED, host::RESP_ARRIVED][..],
+        ),
+        (
+            recording("target.ntp", Role::Target),
+            &[
+                target::ARRIVED,
+                target::PDU_READ,
+                target::DATA_ARRIVED,
+                target::DATA_READ,
+            ],
+        ),
+    ] {
+        assert_eq!(records.len(), 311);
+        assert!(records.iter().all(|r| r.has(Flags::Tls)));
+        for point in ntp_record::point::of(hidden[0].side) {
+            let expected = if hidden.contains(point) { 0.0 } else { 1.0 };
+            assert_eq!(truth::share(&records, *point), expected, "{point:?}");
+        }
+    }
+    let dir = tempfile::tempdir().expect("folder");
+    let file = dir.path().join("joined.ntp");
+    let script = format!("ntp-join -o {} host.ntp target.ntp", file.display());
+    shell(&folder("write-64k-tls"), &script).expect(0);
+    let joined = truth::joined(&file).expect("joined");
+    assert_eq!(joined.pairs.len(), 311);
+    assert_eq!(truth::strangers(&joined), 0);
+    assert_eq!(truth::at_another_time(&joined), 0);
+    assert_eq!(truth::out_of_order(&joined.pairs), []);
 }
