@@ -184,7 +184,7 @@ enum Found {
 impl BinaryReader {
     pub(crate) fn next<'a>(&'a mut self, bytes: &'a mut Bytes) -> Result<Option<Item<'a>>, Error> {
         if !self.rest.is_empty() {
-            return Ok(Some(self.records(bytes)));
+            return Ok(self.records(bytes));
         }
         bytes.consume(std::mem::take(&mut self.pending));
         let (kind, range) = loop {
@@ -199,7 +199,7 @@ impl BinaryReader {
         };
         if kind == Kind::Records && range.len().is_multiple_of(RECORD_SIZE) {
             self.rest = range;
-            return Ok(Some(self.records(bytes)));
+            return Ok(self.records(bytes));
         }
         let offset = bytes.offset();
         let payload = &bytes.peek()[range];
@@ -211,8 +211,8 @@ impl BinaryReader {
             Kind::Totals => json(payload, Item::Totals),
             Kind::JoinHeader => json(payload, Item::JoinHeader),
             Kind::JoinTotals => json(payload, Item::JoinTotals),
-            Kind::Records => array(payload, &mut self.records, Item::Records),
-            Kind::Joined => array(payload, &mut self.joined, Item::Joined),
+            Kind::Records => array(payload, &mut self.records).map(Item::Records),
+            Kind::Joined => array(payload, &mut self.joined).map(Item::Joined),
         };
         if kind.opens_segment() && item.is_err() {
             // What follows has no header: it is not of the segment before it.
@@ -228,12 +228,13 @@ impl BinaryReader {
 
     /// Gives out the next records of a chunk: not all at once, so that whoever
     /// reads several inputs side by side finds them in the cache.
-    fn records<'a>(&'a mut self, bytes: &'a mut Bytes) -> Item<'a> {
+    fn records<'a>(&'a mut self, bytes: &'a mut Bytes) -> Option<Item<'a>> {
         let Range { start, end } = self.rest;
         let next = end.min(start + AT_ONCE * RECORD_SIZE);
         self.rest = next..end;
+        // Whole records, as next() saw: never an error, never the end.
         let payload = &bytes.peek()[start..next];
-        array(payload, bytes.offset(), &mut self.records, Item::Records)
+        array(payload, &mut self.records).map(Item::Records).ok()
     }
 
     /// Goes to the next chunk that is whole and of a known kind.
@@ -353,11 +354,7 @@ fn json<T: DeserializeOwned>(
 }
 
 /// The payload as a slice of records: in place when it is aligned, else copied.
-fn array<'a, T>(
-    payload: &'a [u8],
-    copy: &'a mut Vec<T>,
-    item: fn(&'a [T]) -> Item<'a>,
-) -> Result<Item<'a>, String>
+fn array<'a, T>(payload: &'a [u8], copy: &'a mut Vec<T>) -> Result<&'a [T], String>
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Default + Clone,
 {
@@ -365,10 +362,10 @@ where
         return Err("its length is no multiple of a record's".into());
     }
     if let Ok(records) = <[T]>::ref_from_bytes(payload) {
-        return Ok(item(records));
+        return Ok(records);
     }
     copy.clear();
     copy.resize(payload.len() / size_of::<T>(), T::default());
     copy.as_mut_slice().as_mut_bytes().copy_from_slice(payload);
-    Ok(item(copy))
+    Ok(copy)
 }
