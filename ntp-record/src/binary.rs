@@ -184,7 +184,7 @@ enum Found {
 impl BinaryReader {
     pub(crate) fn next<'a>(&'a mut self, bytes: &'a mut Bytes) -> Result<Option<Item<'a>>, Error> {
         if !self.rest.is_empty() {
-            return Ok(self.records(bytes));
+            return Ok(Some(self.records(bytes)));
         }
         bytes.consume(std::mem::take(&mut self.pending));
         let (kind, range) = loop {
@@ -199,7 +199,7 @@ impl BinaryReader {
         };
         if kind == Kind::Records && range.len().is_multiple_of(RECORD_SIZE) {
             self.rest = range;
-            return Ok(self.records(bytes));
+            return Ok(Some(self.records(bytes)));
         }
         let offset = bytes.offset();
         let payload = &bytes.peek()[range];
@@ -211,8 +211,8 @@ impl BinaryReader {
             Kind::Totals => json(payload, Item::Totals),
             Kind::JoinHeader => json(payload, Item::JoinHeader),
             Kind::JoinTotals => json(payload, Item::JoinTotals),
-            Kind::Records => array(payload, &mut self.records).map(Item::Records),
-            Kind::Joined => array(payload, &mut self.joined).map(Item::Joined),
+            Kind::Records => array(payload, &mut self.records, Item::Records),
+            Kind::Joined => array(payload, &mut self.joined, Item::Joined),
         };
         if kind.opens_segment() && item.is_err() {
             // What follows has no header: it is not of the segment before it.
@@ -228,13 +228,12 @@ impl BinaryReader {
 
     /// Gives out the next records of a chunk: not all at once, so that whoever
     /// reads several inputs side by side finds them in the cache.
-    fn records<'a>(&'a mut self, bytes: &'a mut Bytes) -> Option<Item<'a>> {
+    fn records<'a>(&'a mut self, bytes: &'a mut Bytes) -> Item<'a> {
         let Range { start, end } = self.rest;
         let next = end.min(start + AT_ONCE * RECORD_SIZE);
         self.rest = next..end;
-        // Whole records, as next() saw: never an error, never the end.
         let payload = &bytes.peek()[start..next];
-        array(payload, &mut self.records).map(Item::Records).ok()
+        in_place_or_copied(payload, &mut self.records, Item::Records)
     }
 
     /// Goes to the next chunk that is whole and of a known kind.
@@ -353,19 +352,35 @@ fn json<T: DeserializeOwned>(
         .map_err(|cause| cause.to_string())
 }
 
-/// The payload as a slice of records: in place when it is aligned, else copied.
-fn array<'a, T>(payload: &'a [u8], copy: &'a mut Vec<T>) -> Result<&'a [T], String>
+/// The payload as a slice of records, if it is one.
+fn array<'a, T>(
+    payload: &'a [u8],
+    copy: &'a mut Vec<T>,
+    item: fn(&'a [T]) -> Item<'a>,
+) -> Result<Item<'a>, String>
 where
     T: FromBytes + IntoBytes + Immutable + KnownLayout + Default + Clone,
 {
     if !payload.len().is_multiple_of(size_of::<T>()) {
         return Err("its length is no multiple of a record's".into());
     }
+    Ok(in_place_or_copied(payload, copy, item))
+}
+
+/// Whole records: where they lie when they are aligned there, else a copy.
+fn in_place_or_copied<'a, T>(
+    payload: &'a [u8],
+    copy: &'a mut Vec<T>,
+    item: fn(&'a [T]) -> Item<'a>,
+) -> Item<'a>
+where
+    T: FromBytes + IntoBytes + Immutable + KnownLayout + Default + Clone,
+{
     if let Ok(records) = <[T]>::ref_from_bytes(payload) {
-        return Ok(records);
+        return item(records);
     }
     copy.clear();
     copy.resize(payload.len() / size_of::<T>(), T::default());
     copy.as_mut_slice().as_mut_bytes().copy_from_slice(payload);
-    Ok(copy)
+    item(copy)
 }

@@ -44,6 +44,8 @@ pub(crate) struct Cut(pub(crate) String);
 
 /// Read at least so much at once.
 const STEP: usize = 256 << 10;
+/// Read behind what is wanted: the padding and the head of the next chunk.
+const AHEAD: usize = 32;
 /// Of a mapped file so much is kept in memory behind what was consumed, for
 /// whoever refers to it, bytes; more is given back in steps.
 const KEPT: usize = 16 << 20;
@@ -121,10 +123,15 @@ impl Bytes {
 
     /// Reads once; false at the end of the input.
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
+        self.fill_with(0)
+    }
+
+    /// [`Bytes::fill`] for so many bytes more than are at hand.
+    fn fill_with(&mut self, missing: usize) -> Result<bool, Error> {
         let Source::Stream(window) = &mut self.source else {
             return Ok(false);
         };
-        match window.fill() {
+        match window.fill(missing) {
             Ok(more) => Ok(more),
             Err(cause) => match cause
                 .get_ref()
@@ -150,7 +157,7 @@ impl Bytes {
     /// Reads until `count` bytes are at hand; false when the input ends before.
     pub(crate) fn want(&mut self, count: usize) -> Result<bool, Error> {
         while self.peek().len() < count {
-            if !self.fill()? {
+            if !self.fill_with(count - self.peek().len())? {
                 return Ok(false);
             }
         }
@@ -192,12 +199,18 @@ impl Window {
         &self.words.as_bytes()[self.start..self.end]
     }
 
-    fn fill(&mut self) -> io::Result<bool> {
+    fn room(&self) -> usize {
+        self.words.len() * 8 - self.end
+    }
+
+    /// Reads once, for so many bytes more.
+    fn fill(&mut self, missing: usize) -> io::Result<bool> {
         use zerocopy::IntoBytes;
         if self.eof {
             return Ok(false);
         }
-        if self.words.len() * 8 - self.end < STEP / 4 {
+        let little = self.end - self.start <= AHEAD;
+        if little || self.room() < missing.max(STEP / 4) {
             // Moving keeps the remainder modulo 8, and with it the alignment.
             let to = self.start % 8;
             if self.start > to {
@@ -206,16 +219,23 @@ impl Window {
                     .copy_within(self.start..self.end, to);
                 (self.start, self.end) = (to, to + self.end - self.start);
             }
-            if self.words.len() * 8 - self.end < STEP {
-                let size = (self.words.len() * 2).max((self.end + STEP).div_ceil(8));
+            let needed = STEP.max(missing + AHEAD);
+            if self.room() < needed {
+                let size = (self.words.len() * 2).max((self.end + needed).div_ceil(8));
                 // Fresh zero pages cost nothing until they are used.
                 let mut words = vec![0; size];
                 words[..self.words.len()].copy_from_slice(&self.words);
                 self.words = words;
             }
         }
+        // The rest of a long chunk, and little more that would have to be moved.
+        let most = match missing > STEP / 4 {
+            true => self.room().min(missing + AHEAD),
+            false => self.room(),
+        };
+        let into = self.end..self.end + most;
         loop {
-            match self.read.read(&mut self.words.as_mut_bytes()[self.end..]) {
+            match self.read.read(&mut self.words.as_mut_bytes()[into.clone()]) {
                 Ok(0) => {
                     self.eof = true;
                     return Ok(false);
