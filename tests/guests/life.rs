@@ -13,7 +13,7 @@ use std::path::Path;
 /// A file-backed drive (1) and a plain one (2), served on two ports.
 const SERVED: &str = "
 under=$(null_blk under 60000 96 1) && file=$(file_drive $under 32) && d=$(null_blk lab 60000 1024) &&
-nvmet_subsys nqn.2024-01.lab:drive $file $d && nvmet_port 1 127.0.0.1 4420 nqn.2024-01.lab:drive
+nvmet_subsys nqn.2024-01.lab:drive $file $d && nvmet_port 1 127.0.0.1 4420 nqn.2024-01.lab:drive && modprobe nvme-tcp
 echo 4 > /sys/module/nvme_core/parameters/io_timeout";
 
 fn connect(options: &str) -> String {
