@@ -276,7 +276,8 @@ capture_start() {
         # The shell ignores SIGINT for what it puts in the background.
         sh -c 'echo $$ > "$0" && exec /usr/bin/genv --default-signal=INT,QUIT "$@"' \
             "/run/lab/$_n.pid" /lab/ntp-capture "$@"
-        echo $? > "/run/lab/$_n.rc"
+        # Never there without the number in it: who waits for the file reads it.
+        echo $? > "/run/lab/$_n.rc.new" && mv "/run/lab/$_n.rc.new" "/run/lab/$_n.rc"
     ) > "/out/$_n.ntp" 2> "/out/$_n.err" < /dev/null &
     wait_for "${CAPTURE_WAIT:-60}" capture_settled "$_n" ||
         die "capture $_n: does not record: $(tail -n 1 "/out/$_n.err")"
