@@ -339,7 +339,7 @@ INLINE void name_addresses(struct ntp_name *n, struct sock *sk)
 /* Is this the socket the queue had so far? If not, it is a new connection. */
 INLINE void queue_set_sock(struct queue *q, struct sock *sk)
 {
-	u32 ports = (u32)READ(sk, __sk_common.skc_num) << 16 | READ(sk, __sk_common.skc_dport);
+	u32 ports = READ(sk, __sk_common.skc_portpair);
 
 	if (likely(q->sk == (u64)sk && q->ports == ports))
 		return;
@@ -471,13 +471,16 @@ struct user_pt_regs {
 
 /*
  * A trampoline's arguments carry their types; read as bytes they are plain
- * words, which may be hashed and kept as keys.
+ * words, which may be hashed and kept as keys. `idle`: nothing to do, so that
+ * not even they are read.
  */
-#define ENTRY_(name, fn, nargs, ...) \
+#define ENTRY_(name, fn, idle, nargs, ...) \
 	SEC("fentry/" #fn) \
 	int name##_fe(u64 *args) \
 	{ \
 		u64 ctx[nargs] = {}; \
+		if (idle) \
+			return 0; \
 		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
 		on_##name(__VA_ARGS__); \
 		return 0; \
@@ -485,22 +488,25 @@ struct user_pt_regs {
 	SEC("kprobe/" #fn) \
 	int name##_kp(struct pt_regs *regs) \
 	{ \
+		if (idle) \
+			return 0; \
 		u64 ctx[] = REGS(regs); \
 		on_##name(__VA_ARGS__); \
 		return 0; \
 	}
 
-#define ENTRY1(name, fn) ENTRY_(name, fn, 1, (void *)ctx[0])
-#define ENTRY2(name, fn) ENTRY_(name, fn, 2, (void *)ctx[0], (void *)ctx[1])
-#define ENTRY3(name, fn) ENTRY_(name, fn, 3, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2])
-#define ENTRY4(name, fn) ENTRY_(name, fn, 4, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2], (void *)ctx[3])
+#define ENTRY1(name, fn, idle) ENTRY_(name, fn, idle, 1, (void *)ctx[0])
+#define ENTRY3(name, fn, idle) ENTRY_(name, fn, idle, 3, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2])
+#define ENTRY4(name, fn, idle) ENTRY_(name, fn, idle, 4, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2], (void *)ctx[3])
 
-/* Exit of a function of nargs arguments: first argument and return value. */
+/* Exit of a function of nargs arguments: first argument and return value; for commands in flight only. */
 #define EXIT(name, fn, nargs) \
 	SEC("fexit/" #fn) \
 	int name##_fx(u64 *args) \
 	{ \
 		u64 ctx[nargs + 1] = {}; \
+		if (!hot_all) \
+			return 0; \
 		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
 		on_##name##_x((void *)ctx[0], (s32)ctx[nargs]); \
 		return 0; \

@@ -345,8 +345,6 @@ INLINE struct flight *sending(struct socket *sock, struct nvme_tcp_request **out
 	struct nvme_tcp_queue *queue;
 	struct sock *sk;
 
-	if (!hot_all)
-		return NULL;
 	sk = READ(sock, sk);
 	queue = READ(sk, sk_user_data);
 	if (!queue || READ(queue, sock) != sock)
@@ -378,9 +376,9 @@ INLINE void on_h_sendpage(struct socket *sock)
 		f->r.at[NTP_H_DATA_SEND_END] = 0;
 	}
 }
-ENTRY1(h_sendpage, kernel_sendpage)
+ENTRY1(h_sendpage, kernel_sendpage, !hot_all)
 #define on_h_sendmsg on_h_sendpage
-ENTRY1(h_sendmsg, sock_sendmsg)
+ENTRY1(h_sendmsg, sock_sendmsg, !hot_all)
 
 /*
  * The call returned. The response may have been here before, and the request
@@ -410,13 +408,11 @@ INLINE void on_h_data_ready(struct sock *sk)
 {
 	struct queue *q;
 
-	if (!hot_all)
-		return;
 	q = queue_of(queue_key(READ(sk, sk_user_data)));
 	if (q)
 		arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
 }
-ENTRY1(h_data_ready, nvme_tcp_data_ready)
+ENTRY1(h_data_ready, nvme_tcp_data_ready, !hot_all)
 
 /* The driver is given a packet. read_descriptor_t: arg is its third word, since 2.6. */
 INLINE void on_h_recv_skb(void *desc)
@@ -424,14 +420,12 @@ INLINE void on_h_recv_skb(void *desc)
 	struct nvme_tcp_queue *queue = NULL;
 	struct queue *q;
 
-	if (!hot_all)
-		return;
 	bpf_probe_read_kernel(&queue, sizeof(queue), desc + 16);
 	q = queue_of(queue_key(queue));
 	if (q)
 		q->skb_ns = bpf_ktime_get_ns();
 }
-ENTRY1(h_recv_skb, nvme_tcp_recv_skb)
+ENTRY1(h_recv_skb, nvme_tcp_recv_skb, !hot_all)
 
 /*
  * Arrival of the byte at seq, or 0 when what is known cannot belong to the
@@ -493,8 +487,6 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 	struct nvme_tcp_pdu p = {};
 	struct queue *q;
 
-	if (!hot_all)
-		return;
 	/* the rest of a header that came in two packets is copied to behind it */
 	q = queue_of((u64)to);
 	if (!q)
@@ -516,7 +508,7 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 	q->pdu_seq = SKB_SEQ(skb) + (u32)(u64)offset;
 	q->pdu_ns = bpf_ktime_get_ns();
 }
-ENTRY3(h_copy_bits, skb_copy_bits)
+ENTRY3(h_copy_bits, skb_copy_bits, !hot_all)
 
 /* An R2T is answered: pdu_len is 0 only when nvme_tcp_handle_r2t() calls, not for the PDUs after the first. */
 INLINE void on_h_h2c(struct nvme_tcp_request *req)
@@ -525,8 +517,6 @@ INLINE void on_h_h2c(struct nvme_tcp_request *req)
 	struct queue *q;
 	struct flight *f;
 
-	if (!hot_all)
-		return;
 	f = flight_of((u64)from_tcp(req));
 	if (!f || READ(req, pdu_len))
 		return;
@@ -544,7 +534,7 @@ INLINE void on_h_h2c(struct nvme_tcp_request *req)
 	f->r.at[NTP_H_R2T_READ] = q->pdu_ns;
 	f->r.at[NTP_H_R2T_ARRIVED] = arrival_for(f, q, q->pdu_seq);
 }
-ENTRY1(h_h2c, nvme_tcp_setup_h2c_data_pdu)
+ENTRY1(h_h2c, nvme_tcp_setup_h2c_data_pdu, !hot_all)
 
 /* The PDU being read ends the command: its completion, or its last data with the SUCCESS flag. */
 INLINE void response(struct flight *f)
@@ -583,7 +573,7 @@ INLINE void on_h_completed(struct request *rq)
 	f->r.complete_cpu = bpf_get_smp_processor_id();
 	response(f);
 }
-ENTRY1(h_completed, blk_mq_complete_request_remote)
+ENTRY1(h_completed, blk_mq_complete_request_remote, !hot_all)
 
 INLINE void on_h_complete_rq(struct request *rq)
 {
@@ -610,7 +600,7 @@ INLINE void on_h_timeout(struct request *rq)
 	if (f)
 		f->timed_out = 1;
 }
-ENTRY1(h_timeout, nvme_tcp_timeout)
+ENTRY1(h_timeout, nvme_tcp_timeout, !hot_all)
 
 INLINE void on_h_done(struct request *rq)
 {

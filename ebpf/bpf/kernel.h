@@ -9,6 +9,7 @@
 
 struct sock_common {
 	u16 skc_family;
+	u32 skc_portpair; /* the next two */
 	u16 skc_dport;
 	u16 skc_num;
 	u32 skc_daddr;

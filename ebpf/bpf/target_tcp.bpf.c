@@ -113,26 +113,22 @@ INLINE void on_t_data_ready(struct sock *sk)
 	queue_set_sock(q, sk);
 	arrived(q, READ((struct tcp_sock *)sk, rcv_nxt), bpf_ktime_get_ns());
 }
-ENTRY1(t_data_ready, nvmet_tcp_data_ready)
+ENTRY1(t_data_ready, nvmet_tcp_data_ready, 0)
 
 /* The driver goes on reading; with offset 0 a PDU begins, at what it has copied so far. */
 INLINE void on_t_recv_pdu(struct nvmet_tcp_queue *queue)
 {
-	struct socket *sock;
 	struct queue *q;
-	struct sock *sk;
 
 	if (READ(queue, offset))
 		return;
 	q = queue_of((u64)queue);
 	if (!q)
 		return;
-	sock = READ(queue, sock);
-	sk = READ(sock, sk);
-	q->pdu_seq = READ((struct tcp_sock *)sk, copied_seq);
+	q->pdu_seq = READ((struct tcp_sock *)q->sk, copied_seq);
 	q->pdu_ns = bpf_ktime_get_ns();
 }
-ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu)
+ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu, 0)
 
 /*
  * When the PDU being read arrived and when reading it began. The driver may
@@ -300,7 +296,7 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	f.r.at[NTP_T_RECEIVED] = now;
 	flight_add(key, &f);
 }
-ENTRY4(t_init, nvmet_req_init)
+ENTRY4(t_init, nvmet_req_init, 0)
 
 /* A PDU's data is about to be read, in the capsule or after an R2T. */
 INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
@@ -308,8 +304,6 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 	struct flight *f;
 	struct queue *q;
 
-	if (!hot_all)
-		return;
 	f = flight_of(key_of(cmd));
 	if (!f)
 		return;
@@ -326,7 +320,7 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 	if (f->r.at[NTP_T_DATA_ARRIVED] < f->r.at[NTP_T_R2T_SEND])
 		f->r.at[NTP_T_DATA_ARRIVED] = 0;
 }
-ENTRY1(t_h2c_data, nvmet_tcp_build_pdu_iovec)
+ENTRY1(t_h2c_data, nvmet_tcp_build_pdu_iovec, !hot_all)
 
 INLINE void on_t_execute(struct nvmet_req *req)
 {
@@ -341,7 +335,7 @@ INLINE void on_t_execute(struct nvmet_req *req)
 	f->r.at[NTP_T_EXECUTE] = now;
 	device_seen(req, now);
 }
-ENTRY1(t_execute, nvmet_bdev_execute_rw)
+ENTRY1(t_execute, nvmet_bdev_execute_rw, !cfg_devs && !hot_all)
 
 /*
  * The bio of a sampled command is told by bi_private. Of a bio too large for
@@ -423,13 +417,11 @@ INLINE void on_t_bio_done(struct bio *bio)
 {
 	struct flight *f;
 
-	if (!hot_all)
-		return;
 	f = flight_of((u64)READ(bio, bi_private));
 	if (f)
 		f->r.at[NTP_T_BIO_DONE] = bpf_ktime_get_ns();
 }
-ENTRY1(t_bio_done, nvmet_bio_done)
+ENTRY1(t_bio_done, nvmet_bio_done, !hot_all)
 
 /* nvmet_tcp_need_data_in(): the same question, so the same answer, as the driver will find when it sends. */
 INLINE bool need_data_in(struct nvmet_tcp_cmd *cmd, u8 opcode)
@@ -459,7 +451,7 @@ INLINE void on_t_queue_resp(struct nvmet_req *req)
 		f->r.status = READ(cqe, status) >> 1;
 	}
 }
-ENTRY1(t_queue_resp, nvmet_tcp_queue_response)
+ENTRY1(t_queue_resp, nvmet_tcp_queue_response, !hot_all)
 
 /*
  * The driver hands bytes to the socket: kernel_sendpage() up to 6.4,
@@ -470,8 +462,6 @@ INLINE struct flight *sending(struct socket *sock, struct nvmet_tcp_cmd **out)
 	struct nvmet_tcp_queue *queue;
 	struct sock *sk;
 
-	if (!hot_all)
-		return NULL;
 	sk = READ(sock, sk);
 	queue = READ(sk, sk_user_data);
 	if (!queue || READ(queue, sock) != sock)
@@ -505,9 +495,9 @@ INLINE void on_t_sendpage(struct socket *sock)
 	if (!cfg_send_exit && state == SEND_RESPONSE)
 		emit(key_of(cmd), f);
 }
-ENTRY1(t_sendpage, kernel_sendpage)
+ENTRY1(t_sendpage, kernel_sendpage, !hot_all)
 #define on_t_sendmsg on_t_sendpage
-ENTRY1(t_sendmsg, sock_sendmsg)
+ENTRY1(t_sendmsg, sock_sendmsg, !hot_all)
 
 /* The call returned; the driver has not yet seen what it returned. */
 INLINE void on_t_sendpage_x(struct socket *sock, s32 ret)
@@ -568,4 +558,4 @@ INLINE void on_t_release(void *work)
 			stat_add(NTP_S_LOST_CLOSED);
 	}
 }
-ENTRY1(t_release, nvmet_tcp_release_queue_work)
+ENTRY1(t_release, nvmet_tcp_release_queue_work, 0)
