@@ -4,7 +4,7 @@
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
-# make bench    BENCH_N=1000000,10000000: what the analysis of a command costs, beside a database
+# make bench    bench-analysis (BENCH_N=1000000,10000000; beside a database), bench-recording (in guests, beside bpftrace)
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
 PREFIX ?= /usr/local
@@ -18,7 +18,7 @@ DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
-.PHONY: all demo test lab-all check bench fuzz build install lab deps
+.PHONY: all demo test lab-all check bench bench-analysis bench-recording fuzz build install lab deps
 
 all: build
 
@@ -62,11 +62,17 @@ install:
 	install -m 644 man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(PREFIX)/share/man/man7
 
-# docs/benchmarks.md has the figures; the folder needs 600 bytes a command.
-bench:
+# docs/benchmarks.md has the figures.
+bench: bench-analysis bench-recording
+
+# The folder needs 600 bytes a command.
+bench-analysis:
 	@tests/install-deps bench
 	$(CARGO) build --release -p ntp-join -p ntp-stages -p ntp-fmt -p ntp-bench
 	@tests/bench/run "$(abspath $(BIN))" "$(BENCH_N)" "$(BENCH_DIR)"
 
 lab: build
 	$(BIN)/lab $(ARGS)
+
+bench-recording: deps build
+	$(CARGO) bench -p ntp-tests --bench recording -- $(ARGS)

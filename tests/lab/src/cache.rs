@@ -145,7 +145,7 @@ impl Cache {
         (p.sysroot.exists() && p.base().exists() && p.image().exists()).then_some(p)
     }
 
-    fn lock(&self) -> Result<Flock<fs::File>> {
+    pub(crate) fn lock(&self) -> Result<Flock<fs::File>> {
         let path = self.dir.join("lock");
         let open = || fs::File::create(&path).with_context(|| format!("`{}`", path.display()));
         match Flock::lock(open()?, FlockArg::LockExclusiveNonblock) {
@@ -159,7 +159,7 @@ impl Cache {
     }
 
     /// A folder to make something in, on the same file system.
-    fn scratch(&self) -> Result<tempfile::TempDir> {
+    pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
             .prefix("tmp-")
             .tempdir_in(&self.dir)
@@ -167,7 +167,7 @@ impl Cache {
     }
 
     /// Removes what runs that were killed left; nobody else holds the lock.
-    fn sweep(&self) -> Result<()> {
+    pub(crate) fn sweep(&self) -> Result<()> {
         for entry in fs::read_dir(&self.dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with("tmp-") {
                 fs::remove_dir_all(entry.path())?;
@@ -223,7 +223,7 @@ impl Names {
 }
 
 /// FNV-1a: names only, against mistakes and not against an enemy.
-fn digest(parts: &[&str]) -> String {
+pub(crate) fn digest(parts: &[&str]) -> String {
     let mut h: u64 = 0xcbf2_9ce4_8422_2325;
     for b in parts.iter().flat_map(|p| p.bytes().chain([0])) {
         h = (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -14,6 +14,7 @@ mod boot;
 mod cache;
 mod console;
 mod cpio;
+mod extra;
 mod facts;
 mod fio;
 mod guest;
