@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs scenarios in one guest; a name in NTP_SCENARIO picks some.
-fn run(kernel: &str, chosen: impl Fn(&Scenario) -> bool) {
+fn run(kernel: &str, samplings: &[u64], chosen: impl Fn(&Scenario) -> bool) {
     let _one = alone();
     let mut machine = Machine::boot(kernel);
     let only = std::env::var("NTP_SCENARIO").unwrap_or_default();
@@ -20,7 +20,7 @@ fn run(kernel: &str, chosen: impl Fn(&Scenario) -> bool) {
     {
         // The others are worth knowing too: a boot is long.
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            for (what, checked) in scenario.run(kernel, &mut machine) {
+            for (what, checked) in scenario.run(kernel, &mut machine, samplings) {
                 shows(scenario.name, &what, &checked);
             }
         }));
@@ -99,22 +99,34 @@ fn shows(name: &str, what: &str, checked: &Checked) {
 
 #[test]
 fn telling_commands_6_1() {
-    run(KERNELS[0], |s| s.always);
+    run(KERNELS[0], &[1], |s| s.always);
 }
 
 #[test]
 fn telling_commands_6_12() {
-    run(KERNELS[1], |s| s.always);
+    run(KERNELS[1], &[1], |s| s.always);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn telling_commands_sampled_6_1() {
+    run(KERNELS[0], &[16], |s| s.always);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn telling_commands_sampled_6_12() {
+    run(KERNELS[1], &[16], |s| s.always);
 }
 
 #[test]
 #[ignore = "make lab-all"]
 fn other_commands_6_1() {
-    run(KERNELS[0], |s| !s.always);
+    run(KERNELS[0], &[1, 16], |s| !s.always);
 }
 
 #[test]
 #[ignore = "make lab-all"]
 fn other_commands_6_12() {
-    run(KERNELS[1], |s| !s.always);
+    run(KERNELS[1], &[1, 16], |s| !s.always);
 }

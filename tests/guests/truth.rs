@@ -319,10 +319,12 @@ fn hogged(kernel: &str) {
     let (free, held, change) = h.pair("the host worker's CPU held", worker, &load(other, ""));
     let rise = |name: &str| held.component_us(name) - free.component_us(name);
     let submission = rise("host driver, submission");
-    let wire = rise("network: wire and NICs (computed)");
+    // The worker may lose its CPU inside the send call: that part of the wire is told apart.
+    let sending = rise("inside the host's send calls, capsule");
+    let wire = rise("network: wire and NICs (computed)") - sending;
     let receive = rise("network: host receive path");
     println!(
-        "{kernel}: host submission {submission:.0}, wire {wire:.0}, host receive path {receive:.0} us more"
+        "{kernel}: host submission {submission:.0}, send calls {sending:.0}, wire {wire:.0}, host receive path {receive:.0} us more"
     );
     assert!(submission > 800.0 && receive > 0.0, "{kernel}: {change:?}");
     assert!(wire < submission / 2.0, "{kernel}: wire {wire}, {change:?}");
@@ -455,6 +457,7 @@ fn injected_6_1() {
 }
 
 #[test]
+#[ignore = "make lab-all"]
 fn hogged_6_1() {
     hogged(KERNELS[0]);
 }

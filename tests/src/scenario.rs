@@ -387,9 +387,14 @@ impl Scenario {
         script + "for p in /sys/class/nvme-subsystem/*/iopolicy; do echo round-robin > $p; done\n"
     }
 
-    /// Records and checks the scenario with one command in 1 and in 16.
+    /// Records and checks the scenario with one command in so many, one after the other.
     #[track_caller]
-    pub fn run(&self, kernel: &str, machine: &mut Machine) -> Vec<(String, check::Checked)> {
+    pub fn run(
+        &self,
+        kernel: &str,
+        machine: &mut Machine,
+        samplings: &[u64],
+    ) -> Vec<(String, check::Checked)> {
         machine.sh(120, &self.serve());
         let connected =
             self.connect() + "for i in 1 2 3 4; do eval echo D$i=\\$D$i; done; echo D=$D";
@@ -400,7 +405,7 @@ impl Scenario {
         };
         let load = disks + &load;
         let mut all = Vec::new();
-        for sampling in [1, 16] {
+        for &sampling in samplings {
             if sampling > 1 && matches!(self.load, Load::Script(..)) {
                 continue;
             }
