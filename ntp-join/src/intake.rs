@@ -57,12 +57,16 @@ impl Joiner {
             self.keep_freed(number, freed);
             self.totals.sources.push(totals.clone());
             self.count(input, number, Some(&totals.groups));
-        } else if recording.end.is_none() {
-            // More of a recording without a header may follow.
-            if !recording.header.is_rebuilt() {
-                let freed = recording.pace.end(None);
-                self.keep_freed(number, freed);
-            }
+            return;
+        }
+        // More of a recording without a header may follow; of another, what came
+        // behind its totals may still wait.
+        let known = recording.end;
+        if !recording.header.is_rebuilt() {
+            let freed = recording.pace.end(known);
+            self.keep_freed(number, freed);
+        }
+        if known.is_none() {
             let recording = &mut self.recordings[number];
             recording.end = Some(recording.pace.seen);
             self.count(input, number, None);

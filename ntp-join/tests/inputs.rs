@@ -286,6 +286,30 @@ fn one_wrong_time_costs_one_command() {
     }
 }
 
+/// No recorder writes it, damage may: a record behind the totals of its
+/// recording, long after their end.
+#[test]
+fn a_record_behind_the_totals_is_in_the_books() {
+    let (hosts, targets) = World::new(7, 100).run();
+    let mut late = hosts[0].records[50];
+    for at in &mut late.at {
+        *at += 60_000_000_000;
+    }
+    let mut host = items(&whole(&hosts[0]));
+    host.push(Item::Records(std::slice::from_ref(&late)));
+    let mut joiner = Joiner::new(2, Options::default());
+    let mut sink = Collect::default();
+    for (input, items) in [host, items(&whole(&targets[0]))].iter().enumerate() {
+        items.iter().for_each(|item| joiner.push(input, item));
+        joiner.end_input(input);
+    }
+    joiner.finish(&mut sink).expect("finish");
+    let left: u64 = sink.totals.host_left.values().sum();
+    assert_eq!(sink.totals.host, hosts[0].records.len() as u64 + 1);
+    assert_eq!(sink.totals.host, sink.totals.matched + left);
+    assert_eq!(sink.totals.host_left["no_times"], 1);
+}
+
 fn write(path: &Path, recordings: &[&Recording]) -> String {
     let file = std::fs::File::create(path).expect("file");
     let mut writer = ntp_record::Writer::new(file, Format::Binary);

@@ -100,13 +100,11 @@ pub const COMMANDS: &[Scenario] = &[
     },
     Scenario {
         name: "reads of 1 MiB",
-        always: true,
         load: Load::Fio("--rw=randread --bs=1m"),
         ..BASE
     },
     Scenario {
         name: "reads ended by the SUCCESS flag",
-        always: true,
         connect: &[with("disable_sqflow")],
         load: Load::Fio("--rw=randread --bs=4k"),
         flags: &[Flags::SuccessFlag],
@@ -208,7 +206,6 @@ pub const COMMANDS: &[Scenario] = &[
     },
     Scenario {
         name: "offsets above 2^32 blocks",
-        always: true,
         drives: &["huge"],
         load: Load::Fio("--rw=randrw --bs=4k --offset=2560g --norandommap"),
         ..BASE
