@@ -94,7 +94,8 @@ impl Machine {
             {load}
             s=$?
             (capture_stop target) & t=$!; capture_stop host; h=$?; wait $t; t=$?
-            [ $h -le {worst} ] && [ $t -le {worst} ] || exit 99
+            [ $h -le {worst} ] && [ $t -le {worst} ] ||
+                {{ tail -n 20 /out/host.err /out/target.err; die \"host ended with $h, target with $t\"; }}
             exit $s",
             start("target"),
             start("host")
