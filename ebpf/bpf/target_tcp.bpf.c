@@ -445,10 +445,7 @@ INLINE void on_t_queue_resp(struct nvmet_req *req)
 			f->r.r2ts++;
 		first(f, NTP_T_R2T_QUEUED, now);
 	} else {
-		struct nvme_completion *cqe = READ(req, cqe);
-
 		f->r.at[NTP_T_RESP_QUEUED] = now;
-		f->r.status = READ(cqe, status) >> 1;
 	}
 }
 ENTRY1(t_queue_resp, nvmet_tcp_queue_response, !hot_all)
@@ -483,12 +480,22 @@ INLINE void on_t_sendpage(struct socket *sock)
 		return;
 	now = bpf_ktime_get_ns();
 	state = READ(cmd, state);
+	/*
+	 * The kernel skips a program that an interrupt would run within itself, and
+	 * nvmet_tcp_queue_response() is called in both: what follows does not count on it.
+	 */
 	if (state == SEND_R2T) {
+		if (!f->r2t)
+			f->r.r2ts = 1;
+		f->r2t = 1;
 		first(f, NTP_T_R2T_SEND, now);
 		return;
 	}
-	if (!f->r.at[NTP_T_RESP_QUEUED])
-		return;
+	if (!f->r.at[NTP_T_SEND_BEGIN]) {
+		struct nvme_completion *cqe = READ(&cmd->req, cqe);
+
+		f->r.status = READ(cqe, status) >> 1;
+	}
 	first(f, NTP_T_SEND_BEGIN, now);
 	f->r.at[NTP_T_SEND_LAST] = now;
 	f->r.send_cpu = bpf_get_smp_processor_id();
