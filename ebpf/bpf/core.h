@@ -404,8 +404,14 @@ INLINE bool count_and_sample(struct nvme_command *c, u32 dev, u32 bytes, u8 admi
 
 	if (likely(v))
 		*v += 1;
-	else if (bpf_map_update_elem(&counts, &k, &one, BPF_NOEXIST))
-		stat_add(NTP_S_MISS_COUNT);
+	else if (bpf_map_update_elem(&counts, &k, &one, BPF_NOEXIST)) {
+		/* another CPU may have met the group at the same moment */
+		v = bpf_map_lookup_elem(&counts, &k);
+		if (v)
+			*v += 1;
+		else
+			stat_add(NTP_S_MISS_COUNT);
+	}
 	stat_add(NTP_S_SEEN);
 	if (cfg_sample_n > 1 &&
 	    !ntp_sampled(ntp_hash(cfg_salt, c->command_id, c->opcode, c->nsid, c->slba, c->length), cfg_sample_n))

@@ -3,12 +3,9 @@
 //! cases in ntp-record/tests/damage.rs.
 
 use super::bad_input::crc32c;
-use ntp_tests::tools::{Run, bin_dir, shell};
+use ntp_tests::tools::{Run, shell};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 /// Cases of each kind of damage.
 const SEEDS: u64 = 20;
@@ -206,32 +203,9 @@ fn zeros_behind_the_end() {
 #[test]
 fn killed_upstream() {
     let files = Files::new();
-    let mut join = Command::new(bin_dir().join("ntp-join"))
-        .args(["host", "target"])
-        .current_dir(files.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("ntp-join");
-    // Its output is larger than a pipe holds: it waits for a reader.
-    sleep(Duration::from_millis(300));
-    assert!(join.try_wait().expect("ntp-join").is_none());
-    join.kill().expect("killed");
-    let stages = Command::new(bin_dir().join("ntp-stages"))
-        .stdin(join.stdout.take().expect("pipe"))
-        .output()
-        .expect("ntp-stages");
-    join.wait().expect("ntp-join");
-    let said = String::from_utf8_lossy(&stages.stderr);
-    assert_eq!(stages.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("ntp-stages: standard input: cut off"),
-        "{said}"
-    );
-    assert!(!stages.stdout.is_empty());
-
     for (file, tool, read) in [
         ("host", "ntp-join", "ntp-join - target > out"),
+        ("joined", "ntp-stages", "ntp-stages"),
         ("lines", "ntp-stages", "ntp-stages"),
         ("rows", "ntp-fmt", "ntp-fmt"),
     ] {
@@ -264,10 +238,12 @@ fn closed_pipes() {
     ] {
         let run = shell(files.path(), script).expect(0);
         assert!(!run.stdout.is_empty(), "{script}");
-        // A table has no rows for warnings: they may be said. That nobody listens may not.
+        // A table has no rows for warnings: they may be said, and what was joined when the
+        // pipe took it all. That nobody listens may not.
         assert!(!run.stderr.contains("pipe"), "{script}: {}", run.stderr);
+        let may_speak = script.contains("--format csv joined") || script.starts_with("ntp-join");
         assert!(
-            run.stderr.is_empty() || script.contains("--format csv joined"),
+            run.stderr.is_empty() || may_speak,
             "{script}: {}",
             run.stderr
         );
