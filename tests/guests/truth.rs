@@ -446,6 +446,7 @@ fn little(what: &str, checked: &Checked) {
 }
 
 #[test]
+#[ignore = "make lab-all"]
 fn injected_6_12() {
     injected(KERNELS[1]);
 }
