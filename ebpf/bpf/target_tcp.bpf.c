@@ -481,8 +481,9 @@ INLINE void on_t_sendpage(struct socket *sock)
 	now = bpf_ktime_get_ns();
 	state = READ(cmd, state);
 	/*
-	 * The kernel skips a program that an interrupt would run within itself, and
-	 * nvmet_tcp_queue_response() is called in both: what follows does not count on it.
+	 * An interrupt in the middle of a program does not run the same program again, the
+	 * kernel skips it; nvmet_tcp_queue_response() is called from interrupts, too. So
+	 * nothing here relies on what its program notes.
 	 */
 	if (state == SEND_R2T) {
 		if (!f->r2t)

@@ -7,10 +7,10 @@
 
 mod basics;
 mod commands;
+mod injected;
 mod life;
 mod machines;
 mod split;
-mod truth;
 
 /// The kernels of every test.
 const KERNELS: [&str; 2] = ["6.1", "6.12"];

@@ -105,7 +105,7 @@ impl Machine {
     /// Disconnects and ends the guest, whose console must tell of no trouble.
     #[track_caller]
     pub fn end(mut self) {
-        self.sh(60, "for c in /sys/class/nvme/nvme*/delete_controller; do [ ! -f $c ] || [ $(cat ${c%/*}/transport) = pcie ] || echo 1 > $c; done");
+        self.sh(60, "nvme_disconnect");
         self.guest.poweroff().expect("no oops, no stall");
     }
 }

@@ -203,10 +203,12 @@ nvme_disk_once() {
     return 1
 }
 
-# nvme_disconnect NQN: every controller of that subsystem.
+# nvme_disconnect [NQN]: every controller of that subsystem, or of all.
 nvme_disconnect() {
     for _c in /sys/class/nvme/nvme*; do
-        [ "$(cat "$_c/subsysnqn" 2> /dev/null)" = "$1" ] && echo 1 > "$_c/delete_controller"
+        [ -d "$_c" ] || continue
+        _n=$(cat "$_c/subsysnqn") _t=$(cat "$_c/transport")
+        [ "$_t" = pcie ] || [ "$_n" != "${1:-$_n}" ] || echo 1 > "$_c/delete_controller"
     done
     return 0
 }

@@ -76,7 +76,7 @@ fn only(what: &str, raised: &Means, stage: &str, by: f64) {
     }
 }
 
-fn injected(kernel: &str) {
+fn delays(kernel: &str) {
     let _one = alone();
     let mut m = Machine::boot(kernel);
     m.sh(
@@ -447,14 +447,14 @@ fn little(what: &str, checked: &Checked) {
 
 #[test]
 #[ignore = "make lab-all"]
-fn injected_6_12() {
-    injected(KERNELS[1]);
+fn delays_6_12() {
+    delays(KERNELS[1]);
 }
 
 #[test]
 #[ignore = "make lab-all"]
-fn injected_6_1() {
-    injected(KERNELS[0]);
+fn delays_6_1() {
+    delays(KERNELS[0]);
 }
 
 #[test]
