@@ -190,10 +190,9 @@ nvme_disk() {
     wait_for 20 nvme_disk_once "$1" "$2" || die "nvme_disk: $1 has no namespace $2"
 }
 nvme_disk_once() {
-    for _b in /sys/class/nvme/"$1"/nvme*n* /sys/class/nvme/"$1"/subsystem/*/nvme*n*; do
+    for _b in /sys/class/nvme/"$1"/nvme*n*; do
         [ "$(cat "$_b/nsid" 2> /dev/null)" = "$2" ] || continue
-        # The head of a multipath disk hangs below the subsystem, and the
-        # path (nvme0c0n1) that it leads to has no device.
+        # A path to a multipath disk (nvme0c0n1) has no device; the disk has.
         _n=$(basename "$_b" | sed 's/c[0-9]*n/n/')
         [ -b "/dev/$_n" ] || continue
         [ "$(cat "/sys/block/$_n/size")" -gt 0 ] || continue
