@@ -181,29 +181,31 @@ impl Track {
 
     #[inline]
     fn add_upper(&mut self, bound: Bound) {
-        let (ns, by) = self.drift.level(bound, self.now);
-        self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
-        // Brought here it is wider still.
+        let ns = self.drift.level(bound);
+        // Brought here it is wider still: one that is so already tells nothing new.
+        if ns < self.sharp.hi {
+            let ns = ns.saturating_add(self.drift.slack(self.now - bound.at));
+            self.sharp.hi = self.sharp.hi.min(ns);
+        }
         if bound.ns < self.run.hi {
             let ns = bound.ns.saturating_add(slack(self.now - bound.at));
             self.run.hi = self.run.hi.min(ns);
         }
-        if let Some(knot) = self.knot(bound.at) {
-            knot.lower_upper(bound);
-        }
+        self.note(bound.at, |knot| knot.lower_upper(bound));
     }
 
     #[inline]
     fn add_lower(&mut self, bound: Bound) {
-        let (ns, by) = self.drift.level(bound, self.now);
-        self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
+        let ns = self.drift.level(bound);
+        if ns > self.sharp.lo {
+            let ns = ns.saturating_sub(self.drift.slack(self.now - bound.at));
+            self.sharp.lo = self.sharp.lo.max(ns);
+        }
         if bound.ns > self.run.lo {
             let ns = bound.ns.saturating_sub(slack(self.now - bound.at));
             self.run.lo = self.run.lo.max(ns);
         }
-        if let Some(knot) = self.knot(bound.at) {
-            knot.raise_lower(bound);
-        }
+        self.note(bound.at, |knot| knot.raise_lower(bound));
     }
 
     /// The interval at a moment if the drift stays as it was: narrower than
@@ -264,14 +266,17 @@ impl Track {
         }
     }
 
-    /// The knot for a moment; `None` when it is older than all that is kept.
+    /// Notes a bound at the knot for its moment; nowhere when that is older
+    /// than all that is kept. Nearly always it is the newest.
     #[inline]
-    fn knot(&mut self, at: i64) -> Option<&mut Knot> {
-        match self.knots.back() {
-            Some(back) if at >= back.start && at < back.start + self.spacing => {
-                self.knots.back_mut()
+    fn note(&mut self, at: i64, note: impl FnOnce(&mut Knot)) {
+        match self.knots.back_mut() {
+            Some(back) if at >= back.start && at < back.start + self.spacing => note(back),
+            _ => {
+                if let Some(knot) = self.other_knot(at) {
+                    note(knot);
+                }
             }
-            _ => self.other_knot(at),
         }
     }
 
@@ -324,7 +329,9 @@ impl Track {
         // somewhere: then nothing is assumed of it.
         for drift in [self.fit(), self.cautious()] {
             self.drift = drift;
-            self.cones(&mut fine, |bound, at| drift.level(bound, at));
+            self.cones(&mut fine, |bound, at| {
+                (drift.level(bound), drift.slack(at - bound.at))
+            });
             if !fine.iter().any(|(_, span)| span.is_empty()) {
                 break;
             }
@@ -459,11 +466,10 @@ impl Track {
 }
 
 impl Drift {
-    /// A bound with the drift taken out, and its slack at a moment.
+    /// A bound with the drift taken out, ns.
     #[inline]
-    fn level(&self, bound: Bound, at: i64) -> (i64, i64) {
-        let ns = bound.ns.saturating_sub(self.moved(bound.at));
-        (ns, self.slack(at - bound.at))
+    fn level(&self, bound: Bound) -> i64 {
+        bound.ns.saturating_sub(self.moved(bound.at))
     }
 
     /// Change of theta since the origin, ns.

@@ -307,6 +307,7 @@ impl Joiner {
     }
 
     /// Number of a record's connection; one without a name when its name was lost.
+    #[inline]
     fn conn_of(&mut self, input: usize, id: u32) -> u32 {
         if let Some(number) = self.inputs[input].conns.get(id) {
             return number;
@@ -321,6 +322,8 @@ impl Joiner {
         self.inputs[input].conns.get(id).unwrap_or(0)
     }
 
+    /// The same of its device.
+    #[inline]
     pub(crate) fn dev_of(&mut self, input: usize, id: u32) -> u32 {
         if let Some(number) = self.inputs[input].devs.get(id) {
             return number;

@@ -14,12 +14,68 @@ use std::io;
 pub(crate) struct Claim {
     /// The host record's connection, by number.
     conn: u32,
-    /// Its first point, ns; 0 for none.
+    found: Found,
+    /// How many tickets there are.
+    held: u8,
+    /// The first few; more are as bad as two.
+    tickets: [(Over, Ticket); TICKETS],
+    /// The host record's first point, ns; 0 for none.
     start: i64,
     times: Option<HostTimes>,
-    found: Found,
-    /// The first few; more are as bad as two.
-    tickets: [Option<(Over, Ticket)>; 3],
+    /// Decided when a later one was over by then, ns; [`AT_ONCE`] for one that
+    /// need not wait.
+    due: i64,
+}
+
+const TICKETS: usize = 3;
+const AT_ONCE: i64 = i64::MIN;
+
+impl Claim {
+    /// Of a record for which there can be no partner.
+    fn none(conn: u32, start: i64) -> Self {
+        Claim {
+            conn,
+            found: Found::None,
+            held: 0,
+            tickets: Default::default(),
+            start,
+            times: None,
+            due: AT_ONCE,
+        }
+    }
+
+    #[inline]
+    fn tickets(&self) -> &[(Over, Ticket)] {
+        &self.tickets[..usize::from(self.held)]
+    }
+}
+
+/// Slots of target records that fit a host record.
+struct Fits {
+    /// Whether one was looked for.
+    looked: bool,
+    count: usize,
+    /// The first few of them.
+    slots: [(Over, u32); TICKETS],
+}
+
+impl Fits {
+    #[inline]
+    fn add(&mut self, place: Over, slot: u32) {
+        if let Some(free) = self.slots.get_mut(self.count) {
+            *free = (place, slot);
+        }
+        self.count += 1;
+    }
+
+    fn found(&self) -> Found {
+        match self.count {
+            0 if !self.looked => Found::Nowhere,
+            0 => Found::None,
+            1 => Found::One,
+            _ => Found::Many,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +118,13 @@ const AHEAD_LATE: i64 = 1_000_000_000;
 
 impl HostSide {
     /// Whether the oldest claim can be decided.
+    #[inline]
     fn ripe(&self) -> bool {
         let (Some(first), Some(last)) = (self.ahead.front(), self.ahead.back()) else {
             return false;
         };
-        let Some(times) = first.times else {
-            return true;
-        };
-        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
-        self.ahead.len() >= AHEAD_RECORDS
-            || first.found == Found::Nowhere
-            || (last.times).is_some_and(|last| last.over > times.over.saturating_add(wait))
+        let over = last.times.map_or(AT_ONCE, |times| times.over);
+        over >= first.due || self.ahead.len() >= AHEAD_RECORDS
     }
 }
 
@@ -242,60 +294,66 @@ impl Joiner {
     /// Finds what may be the partner of a host record.
     fn claim(&mut self, held: &Held) -> Claim {
         let record = self.shelf.get(held);
-        let key = record.key();
-        let mut claim = Claim {
-            conn: held.conn,
-            start: start(record).unwrap_or(0),
-            times: HostTimes::of(record),
-            found: Found::None,
-            tickets: [None; 3],
-        };
-        let Some(times) = claim.times else {
-            return claim;
+        let (key, start) = (record.key(), start(record).unwrap_or(0));
+        let Some(times) = HostTimes::of(record) else {
+            return Claim::none(held.conn, start);
         };
         let conn = &mut self.conns[held.conn as usize];
         if !conn.generations {
             conn.turns.note(key.cid, times.sent, times.over);
         }
-        let places = std::mem::take(&mut conn.over);
-        let mut known = false;
-        let mut slots: [Option<(Over, u32)>; 3] = [None; 3];
-        let mut count = 0;
-        for place in &places {
+        let fits = self.fits(held.conn, &key, &times);
+        let found = fits.found();
+        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
+        let mut claim = Claim {
+            conn: held.conn,
+            found,
+            held: fits.count.min(TICKETS) as u8,
+            tickets: Default::default(),
+            start,
+            times: Some(times),
+            due: match found {
+                Found::Nowhere => AT_ONCE,
+                _ => times.over.saturating_add(wait + 1),
+            },
+        };
+        let slots = &fits.slots[..usize::from(claim.held)];
+        for (ticket, (place, slot)) in claim.tickets.iter_mut().zip(slots) {
+            let store = &mut self.conns[place.conn as usize].store;
+            *ticket = (*place, store.claim(*slot));
+        }
+        claim
+    }
+
+    /// Target records with the key of a host record that its clock allows.
+    #[inline]
+    fn fits(&self, host: u32, key: &Key, times: &HostTimes) -> Fits {
+        let mut fits = Fits {
+            looked: false,
+            count: 0,
+            slots: Default::default(),
+        };
+        for place in &self.conns[host as usize].over {
             let clock = &self.clocks[place.clock as usize];
-            if matches!(clock.state, State::Unknown) || !self.free(held.conn, place.conn) {
+            if matches!(clock.state, State::Unknown) || !self.free(host, place.conn) {
                 continue;
             }
-            known = true;
+            fits.looked = true;
             let store = &self.conns[place.conn as usize].store;
-            let (from, to) = clock.window(&times);
-            for (slot, target) in store.candidates(&key, from, to).take(DEEPEST) {
-                if clock.allows(&Limits::of(&times, target)) {
-                    if let Some(free) = slots.get_mut(count) {
-                        *free = Some((*place, slot));
-                    }
-                    count += 1;
+            let (from, to) = clock.window(times);
+            for (slot, target) in store.candidates(key, from, to).take(DEEPEST) {
+                if clock.allows(&Limits::of(times, target)) {
+                    fits.add(*place, slot);
                 }
             }
         }
-        self.conns[held.conn as usize].over = places;
-        for (ticket, slot) in claim.tickets.iter_mut().zip(slots) {
-            *ticket = slot
-                .map(|(place, slot)| (place, self.conns[place.conn as usize].store.claim(slot)));
-        }
-        claim.found = match count {
-            0 if !known => Found::Nowhere,
-            0 => Found::None,
-            1 => Found::One,
-            _ => Found::Many,
-        };
-        claim
+        fits
     }
 
     /// Takes the claims back; tells how many there were on the most claimed.
     pub(crate) fn release(&mut self, claim: &Claim) -> u32 {
         let mut most = 0;
-        for (place, ticket) in claim.tickets.iter().flatten() {
+        for (place, ticket) in claim.tickets() {
             most = most.max(self.conns[place.conn as usize].store.release(*ticket));
         }
         most
@@ -305,7 +363,7 @@ impl Joiner {
     /// only claim on it and fits what is known of the clock by now.
     fn decide(&mut self, held: &Held, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
         let claims = self.release(claim);
-        let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets[0]) else {
+        let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets().first()) else {
             return match claim.found {
                 Found::Nowhere => Decision::Nowhere,
                 _ => Decision::Left,
@@ -316,7 +374,7 @@ impl Joiner {
             return Decision::Left;
         }
         let store = &self.conns[place.conn as usize].store;
-        let Some((slot, target)) = store.find(ticket) else {
+        let Some((slot, target)) = store.find(*ticket) else {
             return Decision::Left;
         };
         let target = *target;
@@ -363,7 +421,7 @@ impl Joiner {
         limits: &Limits,
         target: &TargetTimes,
     ) -> bool {
-        let (Some(times), Some((place, _))) = (claim.times, claim.tickets[0]) else {
+        let (Some(times), Some((place, _))) = (claim.times, claim.tickets().first()) else {
             return false;
         };
         let conn = &self.conns[held.conn as usize];
@@ -397,10 +455,11 @@ impl Joiner {
             .take(LOOK_AHEAD)
             .filter(|other| other.conn == claim.conn && other.found == Found::One);
         for other in others.take(NEIGHBOURS) {
-            let (Some(times), Some((place, ticket))) = (other.times, other.tickets[0]) else {
+            let (Some(times), Some((place, ticket))) = (other.times, other.tickets().first())
+            else {
                 continue;
             };
-            let target = self.conns[place.conn as usize].store.find(ticket);
+            let target = self.conns[place.conn as usize].store.find(*ticket);
             if let Some((_, target)) = target {
                 if !keeps(times.sent, target.order) {
                     return false;
@@ -429,7 +488,7 @@ impl Joiner {
 
     /// Marks the target records that were claimed in vain.
     fn mark(&mut self, claim: &Claim) {
-        for (place, ticket) in claim.tickets.iter().flatten() {
+        for (place, ticket) in claim.tickets() {
             let store = &mut self.conns[place.conn as usize].store;
             if let Some((slot, _)) = store.find(*ticket) {
                 store.mark(slot, Mark::Ambiguous);

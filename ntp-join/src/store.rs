@@ -68,7 +68,7 @@ const EMPTY: Chain = Chain {
     last: NONE,
 };
 /// A record in a [`Store`]; known to be gone when it was taken meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
     slot: u32,
     serial: u32,
