@@ -449,12 +449,15 @@ impl Track {
     fn past(&self, at: i64, hint: &mut usize) -> Span {
         // Both lists have the knots' starts.
         let next = next(&self.fine, at, hint);
-        let moved = self.drift.moved(at);
-        let fine = around(&self.fine, next, |span, from| {
-            span.widen(self.drift.slack(at - from))
-        });
-        let coarse = around(&self.coarse, next, |span, from| span.after(at - from));
-        let both = coarse.and(fine.plus(moved));
+        let (mut coarse, mut fine) = (Span::ALL, Span::ALL);
+        let beside = next.saturating_sub(1)..self.fine.len().min(next + 1);
+        let knots = self.coarse[beside.clone()].iter().zip(&self.fine[beside]);
+        for ((start, rough), (_, sharp)) in knots {
+            let time = at - start;
+            coarse = coarse.and(rough.after(time));
+            fine = fine.and(sharp.widen(self.drift.slack(time)));
+        }
+        let both = coarse.and(fine.plus(self.drift.moved(at)));
         if both.is_empty() { coarse } else { both }
     }
 
@@ -487,24 +490,19 @@ impl Drift {
 }
 
 /// Place of the first knot after a moment.
+#[inline]
 fn next(knots: &[(i64, Span)], at: i64, hint: &mut usize) -> usize {
     let right = |place: usize| {
         (place == 0 || knots.get(place - 1).is_some_and(|knot| knot.0 <= at))
             && knots.get(place).is_none_or(|knot| knot.0 > at)
     };
-    let near = [*hint, *hint + 1].into_iter().find(|place| right(*place));
-    *hint = near.unwrap_or_else(|| knots.partition_point(|(start, _)| *start <= at));
+    if !right(*hint) {
+        *hint += 1;
+        if !right(*hint) {
+            *hint = knots.partition_point(|(start, _)| *start <= at);
+        }
+    }
     *hint
-}
-
-/// The interval between the knots on either side.
-fn around(knots: &[(i64, Span)], next: usize, bring: impl Fn(Span, i64) -> Span) -> Span {
-    let side = |index: Option<usize>| {
-        index
-            .and_then(|index| knots.get(index))
-            .map_or(Span::ALL, |(start, span)| bring(*span, *start))
-    };
-    side(next.checked_sub(1)).and(side(Some(next)))
 }
 
 #[cfg(test)]

@@ -232,13 +232,15 @@ impl Joiner {
             if !(side.ripe() || last) {
                 break;
             }
-            let (Some(claim), Some(held)) = (side.ahead.pop_front(), side.queue.pop_front()) else {
+            let Some(held) = side.queue.pop_front() else {
                 break;
             };
             if let Some(over) = held.end() {
                 side.tried = side.tried.max(over);
             }
-            match self.decide(&held, &claim, &side.ahead) {
+            let decision = self.decide(&held, &side.ahead);
+            side.ahead.pop_front();
+            match decision {
                 Decision::Matched => {}
                 Decision::Left => side.late.push_back(held),
                 Decision::Nowhere => self.conns[held.conn as usize].pending.push_back(held),
@@ -279,10 +281,9 @@ impl Joiner {
         self.hosts[domain].late.drain(..count);
         let mut claims: VecDeque<Claim> = tried.iter().map(|held| self.claim(held)).collect();
         for held in &tried[..count] {
-            let Some(claim) = claims.pop_front() else {
-                return;
-            };
-            if self.decide(held, &claim, &claims) != Decision::Matched {
+            let decision = self.decide(held, &claims);
+            claims.pop_front();
+            if decision != Decision::Matched {
                 self.leave_host(held);
             }
         }
@@ -359,9 +360,13 @@ impl Joiner {
         most
     }
 
-    /// Makes a pair of a host record and its only candidate, if it is the
-    /// only claim on it and fits what is known of the clock by now.
-    fn decide(&mut self, held: &Held, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
+    /// Makes a pair of a host record, whose claim is the first of `ahead`, and
+    /// its only candidate, if it is the only claim on it and fits what is
+    /// known of the clock by now.
+    fn decide(&mut self, held: &Held, ahead: &VecDeque<Claim>) -> Decision {
+        let Some(claim) = ahead.front() else {
+            return Decision::Left;
+        };
         let claims = self.release(claim);
         let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets().first()) else {
             return match claim.found {
@@ -381,7 +386,7 @@ impl Joiner {
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
             || !self.free(held.conn, place.conn)
-            || !self.in_line(held, claim, ahead, &limits, &target)
+            || !self.in_line(held, ahead, &limits, &target)
         {
             self.mark(claim);
             return Decision::Left;
@@ -416,11 +421,13 @@ impl Joiner {
     fn in_line(
         &self,
         held: &Held,
-        claim: &Claim,
         ahead: &VecDeque<Claim>,
         limits: &Limits,
         target: &TargetTimes,
     ) -> bool {
+        let Some(claim) = ahead.front() else {
+            return false;
+        };
         let (Some(times), Some((place, _))) = (claim.times, claim.tickets().first()) else {
             return false;
         };
@@ -451,7 +458,7 @@ impl Joiner {
                 return false;
             }
         }
-        let others = (ahead.iter())
+        let others = (ahead.iter().skip(1))
             .take(LOOK_AHEAD)
             .filter(|other| other.conn == claim.conn && other.found == Found::One);
         for other in others.take(NEIGHBOURS) {
@@ -515,8 +522,9 @@ impl Joiner {
             let recording = self.conns[other as usize].recording;
             let conn = &mut self.conns[one as usize];
             conn.matched += 1;
-            if !conn.partner.contains(&(recording, other)) {
-                conn.partner.push((recording, other));
+            let is = (recording, other);
+            if conn.partner.last() != Some(&is) && !conn.partner.contains(&is) {
+                conn.partner.push(is);
             }
         }
     }

@@ -77,7 +77,8 @@ pub struct Ticket {
 /// Records in order of reading, found by key and time.
 pub struct Store {
     slots: Vec<Slot>,
-    /// By the low bits of the hash: a power of two, and as many as slots.
+    /// By the low bits of the hash: a power of two, and twice as many as
+    /// slots, so that few hold two keys.
     chains: Vec<Chain>,
     free: u32,
     oldest: u32,
@@ -89,7 +90,7 @@ impl Default for Store {
     fn default() -> Self {
         Store {
             slots: Vec::new(),
-            chains: vec![EMPTY],
+            chains: vec![EMPTY; 2],
             free: NONE,
             oldest: NONE,
             newest: NONE,
@@ -138,7 +139,7 @@ impl Store {
     fn put(&mut self, mut slot: Slot) -> u32 {
         if self.free == NONE {
             self.slots.push(slot);
-            if self.slots.len() > self.chains.len() {
+            if 2 * self.slots.len() > self.chains.len() {
                 self.split_chains();
             }
             return (self.slots.len() - 1) as u32;
