@@ -76,8 +76,8 @@ pub struct Track {
 struct Drift {
     /// Change of theta.
     rate: i64,
-    /// Half width of the estimate.
-    error: i64,
+    /// Half width of the estimate; unsigned, so that one multiplication is enough.
+    error: u64,
     /// Moment around which it turns, ns.
     origin: i64,
 }
@@ -100,7 +100,7 @@ impl Track {
             fine: Vec::new(),
             drift: Drift {
                 rate: 0,
-                error: scaled(MAX_PPM as f64 / 1e6),
+                error: scaled(MAX_PPM as f64 / 1e6) as u64,
                 origin: now,
             },
             stale: false,
@@ -119,7 +119,7 @@ impl Track {
         if self.is_late(at) {
             return self.run.after(at - self.now);
         }
-        self.past(at, &mut 0)
+        self.past(at)
     }
 
     /// Whether a moment is so late that the bounds brought to the newest say all.
@@ -280,6 +280,7 @@ impl Track {
         }
     }
 
+    #[inline(never)]
     fn other_knot(&mut self, at: i64) -> Option<&mut Knot> {
         let fresh = Knot {
             start: at,
@@ -387,7 +388,7 @@ impl Track {
     fn cautious(&self) -> Drift {
         Drift {
             rate: 0,
-            error: scaled(MAX_PPM as f64 / 1e6),
+            error: scaled(MAX_PPM as f64 / 1e6) as u64,
             origin: self.now,
         }
     }
@@ -421,7 +422,7 @@ impl Track {
         let error = WANDER_PPM / 1e6 + (upper - lower).abs();
         let drift = Drift {
             rate: scaled(rate),
-            error: scaled(error) + 1,
+            error: scaled(error) as u64 + 1,
             origin: self.now,
         };
         // An estimate no better than the assumption is no estimate.
@@ -433,12 +434,15 @@ impl Track {
     }
 
     /// The interval that holds theta from one moment of the host's clock to
-    /// another, as of the last [`Track::settle`]. `hint` is the place among
-    /// the knots of the last moment asked for; 0 at first.
-    pub fn offset(&self, from: i64, to: i64, hint: &mut usize) -> Span {
-        let span = self.past(to, hint);
+    /// another, as of the last [`Track::settle`]. `gap` is that of the last
+    /// moment asked for: mostly this one's too.
+    pub fn offset(&self, from: i64, to: i64, gap: &mut Gap) -> Span {
+        if !gap.holds(to) {
+            *gap = self.gap(to);
+        }
+        let span = self.between(gap, to);
         if to - from > self.spacing {
-            return span.cover(self.past(from, &mut hint.clone()));
+            return span.cover(self.past(from));
         }
         // So close that looking twice gains nothing.
         let moved = self.drift.moved(to) - self.drift.moved(from);
@@ -446,24 +450,47 @@ impl Track {
     }
 
     /// The interval at a moment among the knots.
-    fn past(&self, at: i64, hint: &mut usize) -> Span {
+    fn past(&self, at: i64) -> Span {
+        self.between(&self.gap(at), at)
+    }
+
+    /// The knots on either side of a moment.
+    fn gap(&self, at: i64) -> Gap {
         // Both lists have the knots' starts.
-        let next = next(&self.fine, at, hint);
-        let (mut coarse, mut fine) = (Span::ALL, Span::ALL);
-        let beside = next.saturating_sub(1)..self.fine.len().min(next + 1);
-        let knots = self.coarse[beside.clone()].iter().zip(&self.fine[beside]);
-        for ((start, rough), (_, sharp)) in knots {
-            let time = at - start;
-            coarse = coarse.and(rough.after(time));
-            fine = fine.and(sharp.widen(self.drift.slack(time)));
+        let next = self.fine.partition_point(|(start, _)| *start <= at);
+        let side = |place: usize| {
+            let (start, fine) = *self.fine.get(place)?;
+            let (_, coarse) = *self.coarse.get(place)?;
+            Some(Side {
+                start,
+                coarse,
+                fine,
+            })
+        };
+        let before = next.checked_sub(1).and_then(side);
+        let after = side(next);
+        Gap {
+            from: before.map_or(i64::MIN, |side| side.start),
+            to: after.map_or(i64::MAX, |side| side.start),
+            before: before.unwrap_or(Side::OPEN),
+            after: after.unwrap_or(Side::OPEN),
         }
+    }
+
+    /// The interval at a moment in a gap.
+    #[inline]
+    fn between(&self, gap: &Gap, at: i64) -> Span {
+        let coarse = |side: &Side| side.coarse.after(at - side.start);
+        let fine = |side: &Side| side.fine.widen(self.drift.slack(at - side.start));
+        let coarse = coarse(&gap.before).and(coarse(&gap.after));
+        let fine = fine(&gap.before).and(fine(&gap.after));
         let both = coarse.and(fine.plus(self.drift.moved(at)));
         if both.is_empty() { coarse } else { both }
     }
 
     /// Estimated drift, ppm of the host's clock; `None` while too little is known.
     pub fn drift_ppm(&self) -> Option<f64> {
-        (self.drift.error < scaled(MAX_PPM as f64 / 1e6))
+        (self.drift.error < scaled(MAX_PPM as f64 / 1e6) as u64)
             .then_some(self.drift.rate as f64 / (1i64 << 40) as f64 * 1e6)
     }
 }
@@ -485,24 +512,54 @@ impl Drift {
     #[inline]
     fn slack(&self, time: i64) -> i64 {
         // One for rounding, here and in `moved`.
-        ((i128::from(self.error) * i128::from(time.unsigned_abs())) >> 40) as i64 + 2
+        ((u128::from(self.error) * u128::from(time.unsigned_abs())) >> 40) as i64 + 2
     }
 }
 
-/// Place of the first knot after a moment.
-#[inline]
-fn next(knots: &[(i64, Span)], at: i64, hint: &mut usize) -> usize {
-    let right = |place: usize| {
-        (place == 0 || knots.get(place - 1).is_some_and(|knot| knot.0 <= at))
-            && knots.get(place).is_none_or(|knot| knot.0 > at)
+/// What is known of the time between two knots; made by [`Track::offset`].
+#[derive(Clone, Debug)]
+pub struct Gap {
+    /// The moments of the knots.
+    from: i64,
+    to: i64,
+    before: Side,
+    after: Side,
+}
+
+/// The intervals at a knot.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    start: i64,
+    coarse: Span,
+    fine: Span,
+}
+
+impl Side {
+    /// Where there is no knot nothing is known, and that at every moment.
+    const OPEN: Side = Side {
+        start: 0,
+        coarse: Span::ALL,
+        fine: Span::ALL,
     };
-    if !right(*hint) {
-        *hint += 1;
-        if !right(*hint) {
-            *hint = knots.partition_point(|(start, _)| *start <= at);
+}
+
+impl Default for Gap {
+    /// Holds no moment.
+    fn default() -> Self {
+        Gap {
+            from: i64::MAX,
+            to: i64::MIN,
+            before: Side::OPEN,
+            after: Side::OPEN,
         }
     }
-    *hint
+}
+
+impl Gap {
+    #[inline]
+    fn holds(&self, at: i64) -> bool {
+        self.from <= at && at < self.to
+    }
 }
 
 #[cfg(test)]

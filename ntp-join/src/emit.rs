@@ -1,5 +1,6 @@
 //! Gives pairs their offset, once later bounds are known too, and writes them.
 
+use crate::clock::Gap;
 use crate::joiner::{Clock, ClockReport, Joiner, Pair, Ready, Sink, State};
 use crate::shelf::Kept;
 use ntp_record::header::{Connection, Role};
@@ -40,12 +41,12 @@ impl Joiner {
             }
             let stay = if all || same { 0 } else { most / 2 };
             let due = tried.saturating_sub(SETTLE);
-            let mut hint = 0;
+            let mut gap = Gap::default();
             while let Some(pair) = clock.waiting.front().copied()
                 && (clock.waiting.len() > stay || pair.end <= due)
             {
                 clock.waiting.pop_front();
-                self.ready.push(place(clock, pair, &mut hint));
+                self.ready.push(place(clock, pair, &mut gap));
             }
         }
         self.write_ready(sink, all)
@@ -114,6 +115,7 @@ impl Joiner {
         Ok(())
     }
 
+    #[cold]
     fn write_connection(&mut self, sink: &mut dyn Sink, number: u32) -> io::Result<()> {
         let source = self.source(self.conns[number as usize].recording);
         let conn = &mut self.conns[number as usize];
@@ -124,6 +126,7 @@ impl Joiner {
         }))
     }
 
+    #[cold]
     fn write_device(&mut self, sink: &mut dyn Sink, number: u32) -> io::Result<()> {
         let dev = &mut self.devs[number as usize];
         dev.named = true;
@@ -226,13 +229,13 @@ fn sort_bits(words: &mut Vec<u64>, bits: Range<u32>) {
     }
 }
 
-/// Gives a pair its offset; `hint` is for [`Track::offset`](crate::clock::Track::offset).
+/// Gives a pair its offset; `gap` is for [`Track::offset`](crate::clock::Track::offset).
 #[inline]
-fn place(clock: &mut Clock, pair: Pair, hint: &mut usize) -> Ready {
+fn place(clock: &mut Clock, pair: Pair, gap: &mut Gap) -> Ready {
     let middle = match &clock.state {
         State::Same => Some((0, 0)),
         State::Unknown => None,
-        State::Known(track) => track.offset(pair.sent, pair.over, hint).middle(),
+        State::Known(track) => track.offset(pair.sent, pair.over, gap).middle(),
     };
     let report = &mut clock.report;
     report.pairs += 1;

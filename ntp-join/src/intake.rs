@@ -326,6 +326,7 @@ impl Joiner {
     }
 
     /// A connection whose name was lost.
+    #[cold]
     fn nameless_conn(&mut self, input: usize, id: u32) -> u32 {
         self.connection(
             input,
@@ -347,6 +348,7 @@ impl Joiner {
     }
 
     /// A device whose name was lost.
+    #[cold]
     fn nameless_dev(&mut self, input: usize, id: u32) -> u32 {
         self.device(
             input,

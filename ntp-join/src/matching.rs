@@ -15,10 +15,9 @@ pub(crate) struct Claim {
     /// The host record's connection, by number.
     conn: u32,
     found: Found,
-    /// How many tickets there are.
-    held: u8,
-    /// The first few; more are as bad as two.
-    tickets: [(Over, Ticket); TICKETS],
+    /// The first that was found, and a few more: many are as bad as two.
+    ticket: Option<(Over, Ticket)>,
+    more: Vec<(Over, Ticket)>,
     /// The host record's first point, ns; 0 for none.
     start: i64,
     times: Option<HostTimes>,
@@ -27,7 +26,8 @@ pub(crate) struct Claim {
     due: i64,
 }
 
-const TICKETS: usize = 3;
+/// Tickets beside the first.
+const MORE: usize = 2;
 const AT_ONCE: i64 = i64::MIN;
 
 impl Claim {
@@ -36,17 +36,16 @@ impl Claim {
         Claim {
             conn,
             found: Found::None,
-            held: 0,
-            tickets: Default::default(),
+            ticket: None,
+            more: Vec::new(),
             start,
             times: None,
             due: AT_ONCE,
         }
     }
 
-    #[inline]
-    fn tickets(&self) -> &[(Over, Ticket)] {
-        &self.tickets[..usize::from(self.held)]
+    fn tickets(&self) -> impl Iterator<Item = &(Over, Ticket)> {
+        self.ticket.iter().chain(&self.more)
     }
 }
 
@@ -55,17 +54,20 @@ struct Fits {
     /// Whether one was looked for.
     looked: bool,
     count: usize,
-    /// The first few of them.
-    slots: [(Over, u32); TICKETS],
+    first: Option<(Over, u32)>,
+    /// A few of the others.
+    more: Vec<(Over, u32)>,
 }
 
 impl Fits {
     #[inline]
     fn add(&mut self, place: Over, slot: u32) {
-        if let Some(free) = self.slots.get_mut(self.count) {
-            *free = (place, slot);
-        }
         self.count += 1;
+        if self.first.is_none() {
+            self.first = Some((place, slot));
+        } else if self.more.len() < MORE {
+            self.more.push((place, slot));
+        }
     }
 
     fn found(&self) -> Found {
@@ -219,18 +221,16 @@ impl Joiner {
         let ended = self.read_up_to(domain, Role::Host) == i64::MAX;
         let mut side = std::mem::take(&mut self.hosts[domain]);
         loop {
-            while !side.ripe() {
+            if !side.ripe() {
                 match side.queue.get(side.ahead.len()) {
                     Some(held) if self.within(held, &reach) => {
                         side.ahead.push_back(self.claim(held));
+                        continue;
                     }
+                    // At the end nothing more can come.
+                    None if ended => {}
                     _ => break,
                 }
-            }
-            // At the end nothing more can come.
-            let last = ended && side.ahead.len() == side.queue.len();
-            if !(side.ripe() || last) {
-                break;
             }
             let Some(held) = side.queue.pop_front() else {
                 break;
@@ -306,24 +306,22 @@ impl Joiner {
         let fits = self.fits(held.conn, &key, &times);
         let found = fits.found();
         let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
-        let mut claim = Claim {
+        let mut ticket = |(place, slot): (Over, u32)| {
+            let store = &mut self.conns[place.conn as usize].store;
+            (place, store.claim(slot))
+        };
+        Claim {
             conn: held.conn,
             found,
-            held: fits.count.min(TICKETS) as u8,
-            tickets: Default::default(),
+            ticket: fits.first.map(&mut ticket),
+            more: fits.more.into_iter().map(&mut ticket).collect(),
             start,
             times: Some(times),
             due: match found {
                 Found::Nowhere => AT_ONCE,
                 _ => times.over.saturating_add(wait + 1),
             },
-        };
-        let slots = &fits.slots[..usize::from(claim.held)];
-        for (ticket, (place, slot)) in claim.tickets.iter_mut().zip(slots) {
-            let store = &mut self.conns[place.conn as usize].store;
-            *ticket = (*place, store.claim(*slot));
         }
-        claim
     }
 
     /// Target records with the key of a host record that its clock allows.
@@ -332,7 +330,8 @@ impl Joiner {
         let mut fits = Fits {
             looked: false,
             count: 0,
-            slots: Default::default(),
+            first: None,
+            more: Vec::new(),
         };
         for place in &self.conns[host as usize].over {
             let clock = &self.clocks[place.clock as usize];
@@ -368,7 +367,7 @@ impl Joiner {
             return Decision::Left;
         };
         let claims = self.release(claim);
-        let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets().first()) else {
+        let (Some(times), Some((place, ticket))) = (claim.times, &claim.ticket) else {
             return match claim.found {
                 Found::Nowhere => Decision::Nowhere,
                 _ => Decision::Left,
@@ -428,7 +427,7 @@ impl Joiner {
         let Some(claim) = ahead.front() else {
             return false;
         };
-        let (Some(times), Some((place, _))) = (claim.times, claim.tickets().first()) else {
+        let (Some(times), Some((place, _))) = (claim.times, &claim.ticket) else {
             return false;
         };
         let conn = &self.conns[held.conn as usize];
@@ -462,8 +461,7 @@ impl Joiner {
             .take(LOOK_AHEAD)
             .filter(|other| other.conn == claim.conn && other.found == Found::One);
         for other in others.take(NEIGHBOURS) {
-            let (Some(times), Some((place, ticket))) = (other.times, other.tickets().first())
-            else {
+            let (Some(times), Some((place, ticket))) = (other.times, &other.ticket) else {
                 continue;
             };
             let target = self.conns[place.conn as usize].store.find(*ticket);

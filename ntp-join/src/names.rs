@@ -35,7 +35,7 @@ pub struct Recording {
 }
 
 /// A connection of the other side that a connection may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
     /// Connection, by number.
     pub conn: u32,

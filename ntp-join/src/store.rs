@@ -68,7 +68,7 @@ const EMPTY: Chain = Chain {
     last: NONE,
 };
 /// A record in a [`Store`]; known to be gone when it was taken meanwhile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     slot: u32,
     serial: u32,
@@ -153,6 +153,7 @@ impl Store {
     }
 
     /// Twice as many chains. Each is split in two, so that the order in them stays.
+    #[cold]
     fn split_chains(&mut self) {
         let old = std::mem::take(&mut self.chains);
         self.chains = vec![EMPTY; 2 * old.len()];
