@@ -450,6 +450,7 @@ impl Track {
     }
 
     /// The interval at a moment among the knots.
+    #[cold]
     fn past(&self, at: i64) -> Span {
         self.between(&self.gap(at), at)
     }

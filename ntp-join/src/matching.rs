@@ -44,30 +44,31 @@ impl Claim {
         }
     }
 
+    #[inline]
     fn tickets(&self) -> impl Iterator<Item = &(Over, Ticket)> {
         self.ticket.iter().chain(&self.more)
     }
 }
 
-/// Slots of target records that fit a host record.
+/// Target records that fit a host record.
 struct Fits {
     /// Whether one was looked for.
     looked: bool,
     count: usize,
-    first: Option<(Over, u32)>,
-    /// A few of the others.
-    more: Vec<(Over, u32)>,
+    /// See [`Claim`].
+    ticket: Option<(Over, Ticket)>,
+    more: Vec<(Over, Ticket)>,
 }
 
 impl Fits {
     #[inline]
-    fn add(&mut self, place: Over, slot: u32) {
-        self.count += 1;
-        if self.first.is_none() {
-            self.first = Some((place, slot));
-        } else if self.more.len() < MORE {
-            self.more.push((place, slot));
+    fn add(&mut self, place: Over, ticket: Ticket) {
+        match self.count {
+            0 => self.ticket = Some((place, ticket)),
+            1..=MORE => self.more.push((place, ticket)),
+            _ => {}
         }
+        self.count += 1;
     }
 
     fn found(&self) -> Found {
@@ -306,15 +307,14 @@ impl Joiner {
         let fits = self.fits(held.conn, &key, &times);
         let found = fits.found();
         let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
-        let mut ticket = |(place, slot): (Over, u32)| {
-            let store = &mut self.conns[place.conn as usize].store;
-            (place, store.claim(slot))
-        };
+        for (place, ticket) in fits.ticket.iter().chain(&fits.more) {
+            self.conns[place.conn as usize].store.claim(*ticket);
+        }
         Claim {
             conn: held.conn,
             found,
-            ticket: fits.first.map(&mut ticket),
-            more: fits.more.into_iter().map(&mut ticket).collect(),
+            ticket: fits.ticket,
+            more: fits.more,
             start,
             times: Some(times),
             due: match found {
@@ -330,7 +330,7 @@ impl Joiner {
         let mut fits = Fits {
             looked: false,
             count: 0,
-            first: None,
+            ticket: None,
             more: Vec::new(),
         };
         for place in &self.conns[host as usize].over {
@@ -343,7 +343,7 @@ impl Joiner {
             let (from, to) = clock.window(times);
             for (slot, target) in store.candidates(key, from, to).take(DEEPEST) {
                 if clock.allows(&Limits::of(times, target)) {
-                    fits.add(*place, slot);
+                    fits.add(*place, store.ticket(slot));
                 }
             }
         }
@@ -385,13 +385,16 @@ impl Joiner {
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
             || !self.free(held.conn, place.conn)
-            || !self.in_line(held, ahead, &limits, &target)
+            || !(self.conns[held.conn as usize].generations
+                || self.in_line(held, ahead, &limits, &target))
         {
             self.mark(claim);
             return Decision::Left;
         }
         self.note_partner(held.conn, place.conn);
-        self.note_passed(held, &times, &target);
+        if !self.conns[held.conn as usize].generations {
+            self.note_passed(held, &times, &target);
+        }
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
@@ -409,7 +412,8 @@ impl Joiner {
         Decision::Matched
     }
 
-    /// Whether a pair keeps the order of its connection, when that matters.
+    /// Whether a pair keeps the order of its connection, when that matters:
+    /// never when command ids carry a generation.
     ///
     /// Of one command id only one command is under way, so the commands
     /// before and after it with the same key do not fit, unless the interval
@@ -436,7 +440,7 @@ impl Joiner {
         };
         let busy = target.answered.saturating_sub(target.got);
         let apart = busy.saturating_add(conn.turns.least());
-        if conn.generations || track.excess(track.span(times.over)) < apart {
+        if track.excess(track.span(times.over)) < apart {
             return true;
         }
         if !track.allows_sharply(limits) {
@@ -478,9 +482,6 @@ impl Joiner {
     /// Remembers a pair for [`Joiner::in_line`].
     fn note_passed(&mut self, held: &Held, times: &HostTimes, target: &TargetTimes) {
         let conn = &mut self.conns[held.conn as usize];
-        if conn.generations {
-            return;
-        }
         if conn.recent.len() == NEIGHBOURS {
             conn.recent.pop_front();
         }

@@ -223,18 +223,21 @@ impl Store {
         found
     }
 
-    /// Notes that a host record may be the partner of the record in a slot
-    /// given by [`Store::candidates`].
-    pub fn claim(&mut self, slot: u32) -> Ticket {
-        let at = &mut self.slots[slot as usize];
-        at.claims += 1;
-        Ticket {
-            slot,
-            serial: at.serial,
-        }
+    /// The record in a slot given by [`Store::candidates`], for later.
+    #[inline]
+    pub fn ticket(&self, slot: u32) -> Ticket {
+        let serial = self.slots[slot as usize].serial;
+        Ticket { slot, serial }
+    }
+
+    /// Notes that a host record may be the partner of a record that is there.
+    #[inline]
+    pub fn claim(&mut self, ticket: Ticket) {
+        self.slots[ticket.slot as usize].claims += 1;
     }
 
     /// Takes a claim back; tells how many there were, 0 when the record is gone.
+    #[inline]
     pub fn release(&mut self, ticket: Ticket) -> u32 {
         match self.slots.get_mut(ticket.slot as usize) {
             Some(slot) if slot.serial == ticket.serial => {
@@ -466,10 +469,13 @@ mod tests {
             .next()
             .map(|(slot, _)| slot);
         let slot = slot.expect("there");
-        let (one, two) = (store.claim(slot), store.claim(slot));
-        assert_eq!(store.release(one), 2);
-        assert_eq!(store.release(two), 1);
-        let last = store.claim(slot);
+        let ticket = store.ticket(slot);
+        store.claim(ticket);
+        store.claim(ticket);
+        assert_eq!(store.release(ticket), 2);
+        assert_eq!(store.release(ticket), 1);
+        let last = store.ticket(slot);
+        store.claim(last);
         store.remove(slot);
         assert_eq!(store.find(last), None);
         // The slot is used again, by another record.
