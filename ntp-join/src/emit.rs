@@ -41,11 +41,12 @@ impl Joiner {
             }
             let stay = if all || same { 0 } else { most / 2 };
             let due = tried.saturating_sub(SETTLE);
+            self.ready.reserve(clock.waiting.len().saturating_sub(stay));
             let mut gap = Gap::default();
             while let Some(pair) = clock.waiting.front().copied()
                 && (clock.waiting.len() > stay || pair.end <= due)
             {
-                clock.waiting.pop_front();
+                clock.waiting.pop();
                 self.ready.push(place(clock, pair, &mut gap));
             }
         }

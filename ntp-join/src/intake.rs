@@ -1,5 +1,6 @@
 //! Takes in the items of the inputs: who recorded what, and the records.
 
+use crate::blocks::Blocks;
 use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
 use crate::limits::{TargetTimes, moment};
@@ -165,7 +166,7 @@ impl Joiner {
             } else {
                 State::Unknown
             },
-            waiting: VecDeque::new(),
+            waiting: Blocks::default(),
             next_try: 64,
             report: ClockReport {
                 host: name(host),

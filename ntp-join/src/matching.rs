@@ -400,7 +400,7 @@ impl Joiner {
             track.add(&limits);
         }
         let (target, _) = self.conns[place.conn as usize].store.remove(slot);
-        clock.waiting.push_back(Pair {
+        clock.waiting.push(Pair {
             host: held.kept,
             target: target.kept,
             start: claim.start,

@@ -33,6 +33,7 @@ pub enum Mark {
 }
 
 /// Two lines of the cache.
+#[derive(Default)]
 #[repr(align(64))]
 struct Slot {
     key: Key,
@@ -111,8 +112,15 @@ impl Store {
     }
 
     /// Adds a record.
+    #[inline]
     pub fn push(&mut self, key: Key, times: TargetTimes, held: Held) {
-        let at = self.put(Slot {
+        if self.free == NONE {
+            self.grow();
+        }
+        let at = self.free;
+        let slot = &mut self.slots[at as usize];
+        self.free = slot.newer;
+        *slot = Slot {
             key,
             times,
             held,
@@ -120,11 +128,11 @@ impl Store {
             after: NONE,
             older: self.newest,
             newer: NONE,
-            serial: 0,
+            serial: slot.serial,
             claims: 0,
             hash: key_hash(&key) as u32,
             mark: Mark::Untouched,
-        });
+        };
         self.chain_up(at);
         match self.newest {
             NONE => self.oldest = at,
@@ -134,26 +142,20 @@ impl Store {
         self.len += 1;
     }
 
-    /// Puts a record into a free slot, or into one more.
-    #[inline]
-    fn put(&mut self, mut slot: Slot) -> u32 {
-        if self.free == NONE {
-            self.slots.push(slot);
-            if 2 * self.slots.len() > self.chains.len() {
-                self.split_chains();
-            }
-            return (self.slots.len() - 1) as u32;
+    /// Makes one more slot, a free one.
+    #[cold]
+    fn grow(&mut self) {
+        self.free = self.slots.len() as u32;
+        self.slots.push(Slot {
+            newer: NONE,
+            ..Slot::default()
+        });
+        if 2 * self.slots.len() > self.chains.len() {
+            self.split_chains();
         }
-        let at = self.free;
-        let old = &mut self.slots[at as usize];
-        self.free = old.newer;
-        slot.serial = old.serial;
-        *old = slot;
-        at
     }
 
     /// Twice as many chains. Each is split in two, so that the order in them stays.
-    #[cold]
     fn split_chains(&mut self) {
         let old = std::mem::take(&mut self.chains);
         self.chains = vec![EMPTY; 2 * old.len()];
