@@ -76,8 +76,8 @@ pub struct Track {
 struct Drift {
     /// Change of theta.
     rate: i64,
-    /// Half width of the estimate.
-    error: i64,
+    /// Half width of the estimate; unsigned, so that one multiplication is enough.
+    error: u64,
     /// Moment around which it turns, ns.
     origin: i64,
 }
@@ -100,7 +100,7 @@ impl Track {
             fine: Vec::new(),
             drift: Drift {
                 rate: 0,
-                error: scaled(MAX_PPM as f64 / 1e6),
+                error: scaled(MAX_PPM as f64 / 1e6) as u64,
                 origin: now,
             },
             stale: false,
@@ -119,7 +119,7 @@ impl Track {
         if self.is_late(at) {
             return self.run.after(at - self.now);
         }
-        self.past(at, &mut 0)
+        self.past(at)
     }
 
     /// Whether a moment is so late that the bounds brought to the newest say all.
@@ -181,29 +181,31 @@ impl Track {
 
     #[inline]
     fn add_upper(&mut self, bound: Bound) {
-        let (ns, by) = self.drift.level(bound, self.now);
-        self.sharp.hi = self.sharp.hi.min(ns.saturating_add(by));
-        // Brought here it is wider still.
+        let ns = self.drift.level(bound);
+        // Brought here it is wider still: one that is so already tells nothing new.
+        if ns < self.sharp.hi {
+            let ns = ns.saturating_add(self.drift.slack(self.now - bound.at));
+            self.sharp.hi = self.sharp.hi.min(ns);
+        }
         if bound.ns < self.run.hi {
             let ns = bound.ns.saturating_add(slack(self.now - bound.at));
             self.run.hi = self.run.hi.min(ns);
         }
-        if let Some(knot) = self.knot(bound.at) {
-            knot.lower_upper(bound);
-        }
+        self.note(bound.at, |knot| knot.lower_upper(bound));
     }
 
     #[inline]
     fn add_lower(&mut self, bound: Bound) {
-        let (ns, by) = self.drift.level(bound, self.now);
-        self.sharp.lo = self.sharp.lo.max(ns.saturating_sub(by));
+        let ns = self.drift.level(bound);
+        if ns > self.sharp.lo {
+            let ns = ns.saturating_sub(self.drift.slack(self.now - bound.at));
+            self.sharp.lo = self.sharp.lo.max(ns);
+        }
         if bound.ns > self.run.lo {
             let ns = bound.ns.saturating_sub(slack(self.now - bound.at));
             self.run.lo = self.run.lo.max(ns);
         }
-        if let Some(knot) = self.knot(bound.at) {
-            knot.raise_lower(bound);
-        }
+        self.note(bound.at, |knot| knot.raise_lower(bound));
     }
 
     /// The interval at a moment if the drift stays as it was: narrower than
@@ -264,17 +266,21 @@ impl Track {
         }
     }
 
-    /// The knot for a moment; `None` when it is older than all that is kept.
+    /// Notes a bound at the knot for its moment; nowhere when that is older
+    /// than all that is kept. Nearly always it is the newest.
     #[inline]
-    fn knot(&mut self, at: i64) -> Option<&mut Knot> {
-        match self.knots.back() {
-            Some(back) if at >= back.start && at < back.start + self.spacing => {
-                self.knots.back_mut()
+    fn note(&mut self, at: i64, note: impl FnOnce(&mut Knot)) {
+        match self.knots.back_mut() {
+            Some(back) if at >= back.start && at < back.start + self.spacing => note(back),
+            _ => {
+                if let Some(knot) = self.other_knot(at) {
+                    note(knot);
+                }
             }
-            _ => self.other_knot(at),
         }
     }
 
+    #[inline(never)]
     fn other_knot(&mut self, at: i64) -> Option<&mut Knot> {
         let fresh = Knot {
             start: at,
@@ -324,7 +330,9 @@ impl Track {
         // somewhere: then nothing is assumed of it.
         for drift in [self.fit(), self.cautious()] {
             self.drift = drift;
-            self.cones(&mut fine, |bound, at| drift.level(bound, at));
+            self.cones(&mut fine, |bound, at| {
+                (drift.level(bound), drift.slack(at - bound.at))
+            });
             if !fine.iter().any(|(_, span)| span.is_empty()) {
                 break;
             }
@@ -380,7 +388,7 @@ impl Track {
     fn cautious(&self) -> Drift {
         Drift {
             rate: 0,
-            error: scaled(MAX_PPM as f64 / 1e6),
+            error: scaled(MAX_PPM as f64 / 1e6) as u64,
             origin: self.now,
         }
     }
@@ -414,7 +422,7 @@ impl Track {
         let error = WANDER_PPM / 1e6 + (upper - lower).abs();
         let drift = Drift {
             rate: scaled(rate),
-            error: scaled(error) + 1,
+            error: scaled(error) as u64 + 1,
             origin: self.now,
         };
         // An estimate no better than the assumption is no estimate.
@@ -426,12 +434,15 @@ impl Track {
     }
 
     /// The interval that holds theta from one moment of the host's clock to
-    /// another, as of the last [`Track::settle`]. `hint` is the place among
-    /// the knots of the last moment asked for; 0 at first.
-    pub fn offset(&self, from: i64, to: i64, hint: &mut usize) -> Span {
-        let span = self.past(to, hint);
+    /// another, as of the last [`Track::settle`]. `gap` is that of the last
+    /// moment asked for: mostly this one's too.
+    pub fn offset(&self, from: i64, to: i64, gap: &mut Gap) -> Span {
+        if !gap.holds(to) {
+            *gap = self.gap(to);
+        }
+        let span = self.between(gap, to);
         if to - from > self.spacing {
-            return span.cover(self.past(from, &mut hint.clone()));
+            return span.cover(self.past(from));
         }
         // So close that looking twice gains nothing.
         let moved = self.drift.moved(to) - self.drift.moved(from);
@@ -439,31 +450,57 @@ impl Track {
     }
 
     /// The interval at a moment among the knots.
-    fn past(&self, at: i64, hint: &mut usize) -> Span {
+    #[cold]
+    fn past(&self, at: i64) -> Span {
+        self.between(&self.gap(at), at)
+    }
+
+    /// The knots on either side of a moment.
+    fn gap(&self, at: i64) -> Gap {
         // Both lists have the knots' starts.
-        let next = next(&self.fine, at, hint);
-        let moved = self.drift.moved(at);
-        let fine = around(&self.fine, next, |span, from| {
-            span.widen(self.drift.slack(at - from))
-        });
-        let coarse = around(&self.coarse, next, |span, from| span.after(at - from));
-        let both = coarse.and(fine.plus(moved));
+        let next = self.fine.partition_point(|(start, _)| *start <= at);
+        let side = |place: usize| {
+            let (start, fine) = *self.fine.get(place)?;
+            let (_, coarse) = *self.coarse.get(place)?;
+            Some(Side {
+                start,
+                coarse,
+                fine,
+            })
+        };
+        let before = next.checked_sub(1).and_then(side);
+        let after = side(next);
+        Gap {
+            from: before.map_or(i64::MIN, |side| side.start),
+            to: after.map_or(i64::MAX, |side| side.start),
+            before: before.unwrap_or(Side::OPEN),
+            after: after.unwrap_or(Side::OPEN),
+        }
+    }
+
+    /// The interval at a moment in a gap.
+    #[inline]
+    fn between(&self, gap: &Gap, at: i64) -> Span {
+        let coarse = |side: &Side| side.coarse.after(at - side.start);
+        let fine = |side: &Side| side.fine.widen(self.drift.slack(at - side.start));
+        let coarse = coarse(&gap.before).and(coarse(&gap.after));
+        let fine = fine(&gap.before).and(fine(&gap.after));
+        let both = coarse.and(fine.plus(self.drift.moved(at)));
         if both.is_empty() { coarse } else { both }
     }
 
     /// Estimated drift, ppm of the host's clock; `None` while too little is known.
     pub fn drift_ppm(&self) -> Option<f64> {
-        (self.drift.error < scaled(MAX_PPM as f64 / 1e6))
+        (self.drift.error < scaled(MAX_PPM as f64 / 1e6) as u64)
             .then_some(self.drift.rate as f64 / (1i64 << 40) as f64 * 1e6)
     }
 }
 
 impl Drift {
-    /// A bound with the drift taken out, and its slack at a moment.
+    /// A bound with the drift taken out, ns.
     #[inline]
-    fn level(&self, bound: Bound, at: i64) -> (i64, i64) {
-        let ns = bound.ns.saturating_sub(self.moved(bound.at));
-        (ns, self.slack(at - bound.at))
+    fn level(&self, bound: Bound) -> i64 {
+        bound.ns.saturating_sub(self.moved(bound.at))
     }
 
     /// Change of theta since the origin, ns.
@@ -476,29 +513,54 @@ impl Drift {
     #[inline]
     fn slack(&self, time: i64) -> i64 {
         // One for rounding, here and in `moved`.
-        ((i128::from(self.error) * i128::from(time.unsigned_abs())) >> 40) as i64 + 2
+        ((u128::from(self.error) * u128::from(time.unsigned_abs())) >> 40) as i64 + 2
     }
 }
 
-/// Place of the first knot after a moment.
-fn next(knots: &[(i64, Span)], at: i64, hint: &mut usize) -> usize {
-    let right = |place: usize| {
-        (place == 0 || knots.get(place - 1).is_some_and(|knot| knot.0 <= at))
-            && knots.get(place).is_none_or(|knot| knot.0 > at)
-    };
-    let near = [*hint, *hint + 1].into_iter().find(|place| right(*place));
-    *hint = near.unwrap_or_else(|| knots.partition_point(|(start, _)| *start <= at));
-    *hint
+/// What is known of the time between two knots; made by [`Track::offset`].
+#[derive(Clone, Debug)]
+pub struct Gap {
+    /// The moments of the knots.
+    from: i64,
+    to: i64,
+    before: Side,
+    after: Side,
 }
 
-/// The interval between the knots on either side.
-fn around(knots: &[(i64, Span)], next: usize, bring: impl Fn(Span, i64) -> Span) -> Span {
-    let side = |index: Option<usize>| {
-        index
-            .and_then(|index| knots.get(index))
-            .map_or(Span::ALL, |(start, span)| bring(*span, *start))
+/// The intervals at a knot.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    start: i64,
+    coarse: Span,
+    fine: Span,
+}
+
+impl Side {
+    /// Where there is no knot nothing is known, and that at every moment.
+    const OPEN: Side = Side {
+        start: 0,
+        coarse: Span::ALL,
+        fine: Span::ALL,
     };
-    side(next.checked_sub(1)).and(side(Some(next)))
+}
+
+impl Default for Gap {
+    /// Holds no moment.
+    fn default() -> Self {
+        Gap {
+            from: i64::MAX,
+            to: i64::MIN,
+            before: Side::OPEN,
+            after: Side::OPEN,
+        }
+    }
+}
+
+impl Gap {
+    #[inline]
+    fn holds(&self, at: i64) -> bool {
+        self.from <= at && at < self.to
+    }
 }
 
 #[cfg(test)]

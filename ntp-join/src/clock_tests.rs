@@ -51,7 +51,7 @@ fn the_interval_holds_theta_and_is_about_the_delays_wide() {
         track.settle();
         for i in 0..20_000 {
             let at = i * 1_000_000 + 77_777;
-            let span = track.offset(at, at, &mut 0);
+            let span = track.offset(at, at, &mut Gap::default());
             let truth = theta(at, ppm);
             assert!(
                 span.lo <= truth && truth <= span.hi,
@@ -91,7 +91,7 @@ fn the_interval_holds_theta_through_a_change_of_the_rate() {
     track.settle();
     for i in 0..20_000 {
         let at = i * 1_000_000;
-        let span = track.offset(at, at, &mut 0);
+        let span = track.offset(at, at, &mut Gap::default());
         assert!(
             span.lo <= bent(at) && bent(at) <= span.hi,
             "{i} {span:?} {}",
@@ -106,7 +106,7 @@ fn bounds_from_later_count_at_earlier_moments() {
     track.add(&limits(0, 100, 1_000_000, -1_000_000));
     track.add(&limits(1_000_000_000, 1_000_000_100, 10, -10));
     track.settle();
-    let span = track.offset(0, 0, &mut 0);
+    let span = track.offset(0, 0, &mut Gap::default());
     let reach = MAX_PPM * 1_000; // of one second, ns
     assert!(
         span.hi >= 10 + reach && span.hi < 20 + reach + reach / 500,
@@ -164,7 +164,7 @@ fn memory_is_bounded_and_the_past_is_kept_for_a_while() {
     let at = 100_000 * 20_000_000 - 60_000_000_000;
     assert!(
         track
-            .offset(at, at, &mut 0)
+            .offset(at, at, &mut Gap::default())
             .middle()
             .is_some_and(|(_, bound)| bound < 35_000)
     );

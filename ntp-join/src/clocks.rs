@@ -15,6 +15,7 @@ const ENOUGH: usize = 1 << 18;
 
 impl Clock {
     /// The interval of theta at a moment of the host's clock.
+    #[inline]
     pub(crate) fn span(&self, at: i64) -> Span {
         match &self.state {
             State::Unknown => Span::ALL,
@@ -24,6 +25,7 @@ impl Clock {
     }
 
     /// When the target may have got a command, first and last, ns of its clock.
+    #[inline]
     pub(crate) fn window(&self, host: &HostTimes) -> (i64, i64) {
         (
             host.sent.saturating_add(self.span(host.sent).lo),

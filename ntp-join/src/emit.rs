@@ -1,5 +1,6 @@
 //! Gives pairs their offset, once later bounds are known too, and writes them.
 
+use crate::clock::Gap;
 use crate::joiner::{Clock, ClockReport, Joiner, Pair, Ready, Sink, State};
 use crate::shelf::Kept;
 use ntp_record::header::{Connection, Role};
@@ -7,6 +8,7 @@ use ntp_record::joined::{JoinTotals, Joined};
 use ntp_record::record::Record;
 use ntp_record::stream::Item;
 use std::io;
+use std::ops::Range;
 
 /// Pairs wait so long for bounds from after them, ns: a change of the drift
 /// shows within a tenth of a second.
@@ -39,12 +41,13 @@ impl Joiner {
             }
             let stay = if all || same { 0 } else { most / 2 };
             let due = tried.saturating_sub(SETTLE);
-            let mut hint = 0;
+            self.ready.reserve(clock.waiting.len().saturating_sub(stay));
+            let mut gap = Gap::default();
             while let Some(pair) = clock.waiting.front().copied()
                 && (clock.waiting.len() > stay || pair.end <= due)
             {
-                clock.waiting.pop_front();
-                self.ready.push(place(clock, pair, &mut hint));
+                clock.waiting.pop();
+                self.ready.push(place(clock, pair, &mut gap));
             }
         }
         self.write_ready(sink, all)
@@ -102,23 +105,33 @@ impl Joiner {
     }
 
     /// Writes the names a record refers to, unless they are written.
+    #[inline]
     fn write_names(&mut self, sink: &mut dyn Sink, kept: &Kept) -> io::Result<()> {
-        let conn = &self.conns[kept.conn as usize];
-        if !conn.named {
-            let source = self.source(conn.recording);
-            let conn = &mut self.conns[kept.conn as usize];
-            conn.named = true;
-            sink.item(&Item::Connection(Connection {
-                source,
-                ..conn.info.clone()
-            }))?;
+        if !self.conns[kept.conn as usize].named {
+            self.write_connection(sink, kept.conn)?;
         }
-        let dev = &mut self.devs[kept.dev as usize];
-        if !dev.named {
-            dev.named = true;
-            sink.item(&Item::Device(dev.info.clone()))?;
+        if !self.devs[kept.dev as usize].named {
+            self.write_device(sink, kept.dev)?;
         }
         Ok(())
+    }
+
+    #[cold]
+    fn write_connection(&mut self, sink: &mut dyn Sink, number: u32) -> io::Result<()> {
+        let source = self.source(self.conns[number as usize].recording);
+        let conn = &mut self.conns[number as usize];
+        conn.named = true;
+        sink.item(&Item::Connection(Connection {
+            source,
+            ..conn.info.clone()
+        }))
+    }
+
+    #[cold]
+    fn write_device(&mut self, sink: &mut dyn Sink, number: u32) -> io::Result<()> {
+        let dev = &mut self.devs[number as usize];
+        dev.named = true;
+        sink.item(&Item::Device(dev.info.clone()))
     }
 
     pub(crate) fn write_totals(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
@@ -164,7 +177,8 @@ fn in_order(times: Vec<i64>) -> Vec<u32> {
     let places = u64::BITS - (times.len() as u64).leading_zeros();
     let first = times.iter().copied().min().unwrap_or(0);
     let last = times.iter().copied().max().unwrap_or(0);
-    if last.abs_diff(first).leading_zeros() < places {
+    let range = last.abs_diff(first);
+    if range.leading_zeros() < places {
         let mut order: Vec<(i64, u32)> = times.into_iter().zip(0..).collect();
         order.sort_unstable();
         return order.into_iter().map(|(_, place)| place).collect();
@@ -173,20 +187,56 @@ fn in_order(times: Vec<i64>) -> Vec<u32> {
     let mut order: Vec<u64> = (times.iter().zip(0..))
         .map(|(time, place)| time.abs_diff(first) << places | place)
         .collect();
-    order.sort_unstable();
+    drop(times);
+    if order.len() < FEW {
+        order.sort_unstable();
+    } else {
+        // The places are in order already: only the times are looked at.
+        sort_bits(
+            &mut order,
+            places..u64::BITS - range.leading_zeros() + places,
+        );
+    }
     let mask = (1 << places) - 1;
     (order.into_iter())
         .map(|word| (word & mask) as u32)
         .collect()
 }
 
-/// Gives a pair its offset; `hint` is for [`Track::offset`](crate::clock::Track::offset).
+/// Fewer words are sorted quicker by comparing them.
+const FEW: usize = 1 << 10;
+/// Bits that words are sorted by at once.
+const DIGIT: u32 = 11;
+
+/// Sorts words by some of their bits, the lowest first; equal ones stay in order.
+fn sort_bits(words: &mut Vec<u64>, bits: Range<u32>) {
+    let mut sorted = vec![0; words.len()];
+    for low in bits.step_by(DIGIT as usize) {
+        let digit = |word: u64| (word >> low) as usize & ((1 << DIGIT) - 1);
+        let mut places = [0u32; 1 << DIGIT];
+        for word in &*words {
+            places[digit(*word)] += 1;
+        }
+        let mut sum = 0;
+        for place in &mut places {
+            sum += std::mem::replace(place, sum);
+        }
+        for word in &*words {
+            let place = &mut places[digit(*word)];
+            sorted[*place as usize] = *word;
+            *place += 1;
+        }
+        std::mem::swap(words, &mut sorted);
+    }
+}
+
+/// Gives a pair its offset; `gap` is for [`Track::offset`](crate::clock::Track::offset).
 #[inline]
-fn place(clock: &mut Clock, pair: Pair, hint: &mut usize) -> Ready {
+fn place(clock: &mut Clock, pair: Pair, gap: &mut Gap) -> Ready {
     let middle = match &clock.state {
         State::Same => Some((0, 0)),
         State::Unknown => None,
-        State::Known(track) => track.offset(pair.sent, pair.over, hint).middle(),
+        State::Known(track) => track.offset(pair.sent, pair.over, gap).middle(),
     };
     let report = &mut clock.report;
     report.pairs += 1;
@@ -215,5 +265,17 @@ mod tests {
         assert_eq!(in_order(far), [2, 1, 3, 0]);
         assert_eq!(in_order(vec![7]), [0]);
         assert!(in_order(vec![]).is_empty());
+    }
+
+    #[test]
+    fn many_times_are_put_in_order() {
+        // Nearly in order, as commands end, and with equal ones.
+        let time = |i: i64| i * 1_000_000 + i.wrapping_mul(7_919) % 977 * 10_000_000;
+        for scale in [1, 1 << 10] {
+            let times: Vec<i64> = (0..5_000).map(|i| time(i / 2) * scale - 5).collect();
+            let mut expected: Vec<u32> = (0..5_000).collect();
+            expected.sort_by_key(|place| times[*place as usize]);
+            assert_eq!(in_order(times), expected);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Takes in the items of the inputs: who recorded what, and the records.
 
+use crate::blocks::Blocks;
 use crate::cause;
 use crate::joiner::{Clock, ClockReport, HostSide, Joiner, State};
 use crate::limits::{TargetTimes, moment};
@@ -13,6 +14,16 @@ use ntp_record::record::{Flags, Record};
 use ntp_record::sample::Key;
 use ntp_record::stream::Item;
 use std::collections::VecDeque;
+
+/// Of what recording a record is, and what each of its records needs of it.
+struct Origin {
+    /// By number.
+    recording: usize,
+    role: Role,
+    domain: usize,
+    /// Whether its header is lost.
+    rebuilt: bool,
+}
 
 impl Joiner {
     /// Takes in an item of an input.
@@ -155,7 +166,7 @@ impl Joiner {
             } else {
                 State::Unknown
             },
-            waiting: VecDeque::new(),
+            waiting: Blocks::default(),
             next_try: 64,
             report: ClockReport {
                 host: name(host),
@@ -306,11 +317,18 @@ impl Joiner {
         self.inputs[input].devs.insert(info.id, number);
     }
 
-    /// Number of a record's connection; one without a name when its name was lost.
+    /// Number of a record's connection.
+    #[inline]
     fn conn_of(&mut self, input: usize, id: u32) -> u32 {
-        if let Some(number) = self.inputs[input].conns.get(id) {
-            return number;
+        match self.inputs[input].conns.get(id) {
+            Some(number) => number,
+            None => self.nameless_conn(input, id),
         }
+    }
+
+    /// A connection whose name was lost.
+    #[cold]
+    fn nameless_conn(&mut self, input: usize, id: u32) -> u32 {
         self.connection(
             input,
             &Connection {
@@ -321,10 +339,18 @@ impl Joiner {
         self.inputs[input].conns.get(id).unwrap_or(0)
     }
 
+    /// Number of a record's device.
+    #[inline]
     pub(crate) fn dev_of(&mut self, input: usize, id: u32) -> u32 {
-        if let Some(number) = self.inputs[input].devs.get(id) {
-            return number;
+        match self.inputs[input].devs.get(id) {
+            Some(number) => number,
+            None => self.nameless_dev(input, id),
         }
+    }
+
+    /// A device whose name was lost.
+    #[cold]
+    fn nameless_dev(&mut self, input: usize, id: u32) -> u32 {
         self.device(
             input,
             &Device {
@@ -342,9 +368,9 @@ impl Joiner {
             self.totals.damaged_bytes += size_of_val(records) as u64;
             return;
         };
-        let role = self.recordings[at].header.role;
+        let origin = self.origin(at);
         self.inputs[input].records += records.len() as u64;
-        match role {
+        match origin.role {
             Role::Host => self.totals.host += records.len() as u64,
             Role::Target => self.totals.target += records.len() as u64,
         }
@@ -366,7 +392,7 @@ impl Joiner {
                 .end()
                 .is_none_or(|over| recording.pace.take(over, held))
             {
-                self.keep(at, record, held);
+                self.keep(&origin, record, held);
             }
             if self.recordings[at].pace.is_due() {
                 let freed = self.recordings[at].pace.free();
@@ -377,45 +403,55 @@ impl Joiner {
 
     /// Takes in records of a recording that waited.
     fn keep_freed(&mut self, recording: usize, freed: Freed<Held>) {
+        let origin = self.origin(recording);
         for held in freed.right {
             let record = *self.shelf.get(&held);
-            self.keep(recording, &record, held);
+            self.keep(&origin, &record, held);
         }
         for held in freed.wrong {
-            self.reject(recording, held, cause::NO_TIMES);
+            self.reject(&origin, held, cause::NO_TIMES);
+        }
+    }
+
+    fn origin(&self, recording: usize) -> Origin {
+        let Recording { header, domain, .. } = &self.recordings[recording];
+        Origin {
+            recording,
+            role: header.role,
+            domain: *domain,
+            rebuilt: header.is_rebuilt(),
         }
     }
 
     /// Takes in a record whose time can be believed.
-    fn keep(&mut self, recording: usize, record: &Record, held: Held) {
-        let number = recording;
-        let recording = &mut self.recordings[number];
-        let (role, domain) = (recording.header.role, recording.domain);
-        if recording.header.is_rebuilt() {
+    #[inline]
+    fn keep(&mut self, origin: &Origin, record: &Record, held: Held) {
+        if origin.rebuilt {
+            let recording = &mut self.recordings[origin.recording];
             let start = crate::limits::start(record).or(held.end());
             recording.start = recording.start.min(start.unwrap_or(recording.start));
         }
         let key = record.key();
         if self.is_foreign(held.conn, &key) {
-            return self.reject(number, held, cause::NOT_SAMPLED);
+            return self.reject(origin, held, cause::NOT_SAMPLED);
         }
-        if role == Role::Host && record.has(Flags::Cancelled) {
-            return self.reject(number, held, cause::CANCELLED);
+        if origin.role == Role::Host && record.has(Flags::Cancelled) {
+            return self.reject(origin, held, cause::CANCELLED);
         }
         let conn = &mut self.conns[held.conn as usize];
         conn.generations |= record.cid >> 12 != 0;
-        match role {
-            Role::Host => self.hosts[domain].queue.push_back(held),
+        match origin.role {
+            Role::Host => self.hosts[origin.domain].queue.push_back(held),
             Role::Target => match TargetTimes::of(record) {
                 Some(times) => conn.store.push(key, times, held),
-                None => self.reject(number, held, cause::NO_TIMES),
+                None => self.reject(origin, held, cause::NO_TIMES),
             },
         }
     }
 
     /// Leaves out a record that was read.
-    fn reject(&mut self, recording: usize, held: Held, cause: &'static str) {
-        match self.recordings[recording].header.role {
+    fn reject(&mut self, origin: &Origin, held: Held, cause: &'static str) {
+        match origin.role {
             Role::Host => self.count_host(cause),
             Role::Target => self.count_target(cause),
         }

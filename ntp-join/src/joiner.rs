@@ -1,5 +1,6 @@
 //! The join itself: items of all inputs in, joined commands out.
 
+use crate::blocks::Blocks;
 use crate::cause;
 use crate::clock::Track;
 use crate::counts::Counted;
@@ -66,7 +67,7 @@ pub(crate) struct Clock {
     pub target: usize,
     pub state: State,
     /// Pairs that wait for later bounds, in the order in which they were found.
-    pub waiting: VecDeque<Pair>,
+    pub waiting: Blocks<Pair>,
     /// Records of the poorer side at which the next vote is worth it.
     pub next_try: usize,
     pub report: ClockReport,

@@ -10,6 +10,7 @@
 //! recordings: a record that found its partner leaves at once, one that did
 //! not waits [`Options::lag`], less when memory is short.
 
+mod blocks;
 pub mod cause;
 pub mod clock;
 mod clocks;

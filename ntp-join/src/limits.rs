@@ -123,7 +123,7 @@ impl HostTimes {
 }
 
 /// The moments of a target record that bound the clock, ns of the target's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetTimes {
     /// The capsule came no later.
     pub got: i64,

@@ -14,12 +14,71 @@ use std::io;
 pub(crate) struct Claim {
     /// The host record's connection, by number.
     conn: u32,
-    /// Its first point, ns; 0 for none.
+    found: Found,
+    /// The first that was found, and a few more: many are as bad as two.
+    ticket: Option<(Over, Ticket)>,
+    more: Vec<(Over, Ticket)>,
+    /// The host record's first point, ns; 0 for none.
     start: i64,
     times: Option<HostTimes>,
-    found: Found,
-    /// The first few; more are as bad as two.
-    tickets: [Option<(Over, Ticket)>; 3],
+    /// Decided when a later one was over by then, ns; [`AT_ONCE`] for one that
+    /// need not wait.
+    due: i64,
+}
+
+/// Tickets beside the first.
+const MORE: usize = 2;
+const AT_ONCE: i64 = i64::MIN;
+
+impl Claim {
+    /// Of a record for which there can be no partner.
+    fn none(conn: u32, start: i64) -> Self {
+        Claim {
+            conn,
+            found: Found::None,
+            ticket: None,
+            more: Vec::new(),
+            start,
+            times: None,
+            due: AT_ONCE,
+        }
+    }
+
+    #[inline]
+    fn tickets(&self) -> impl Iterator<Item = &(Over, Ticket)> {
+        self.ticket.iter().chain(&self.more)
+    }
+}
+
+/// Target records that fit a host record.
+struct Fits {
+    /// Whether one was looked for.
+    looked: bool,
+    count: usize,
+    /// See [`Claim`].
+    ticket: Option<(Over, Ticket)>,
+    more: Vec<(Over, Ticket)>,
+}
+
+impl Fits {
+    #[inline]
+    fn add(&mut self, place: Over, ticket: Ticket) {
+        match self.count {
+            0 => self.ticket = Some((place, ticket)),
+            1..=MORE => self.more.push((place, ticket)),
+            _ => {}
+        }
+        self.count += 1;
+    }
+
+    fn found(&self) -> Found {
+        match self.count {
+            0 if !self.looked => Found::Nowhere,
+            0 => Found::None,
+            1 => Found::One,
+            _ => Found::Many,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +121,13 @@ const AHEAD_LATE: i64 = 1_000_000_000;
 
 impl HostSide {
     /// Whether the oldest claim can be decided.
+    #[inline]
     fn ripe(&self) -> bool {
         let (Some(first), Some(last)) = (self.ahead.front(), self.ahead.back()) else {
             return false;
         };
-        let Some(times) = first.times else {
-            return true;
-        };
-        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
-        self.ahead.len() >= AHEAD_RECORDS
-            || first.found == Found::Nowhere
-            || (last.times).is_some_and(|last| last.over > times.over.saturating_add(wait))
+        let over = last.times.map_or(AT_ONCE, |times| times.over);
+        over >= first.due || self.ahead.len() >= AHEAD_RECORDS
     }
 }
 
@@ -167,26 +222,26 @@ impl Joiner {
         let ended = self.read_up_to(domain, Role::Host) == i64::MAX;
         let mut side = std::mem::take(&mut self.hosts[domain]);
         loop {
-            while !side.ripe() {
+            if !side.ripe() {
                 match side.queue.get(side.ahead.len()) {
                     Some(held) if self.within(held, &reach) => {
                         side.ahead.push_back(self.claim(held));
+                        continue;
                     }
+                    // At the end nothing more can come.
+                    None if ended => {}
                     _ => break,
                 }
             }
-            // At the end nothing more can come.
-            let last = ended && side.ahead.len() == side.queue.len();
-            if !(side.ripe() || last) {
-                break;
-            }
-            let (Some(claim), Some(held)) = (side.ahead.pop_front(), side.queue.pop_front()) else {
+            let Some(held) = side.queue.pop_front() else {
                 break;
             };
             if let Some(over) = held.end() {
                 side.tried = side.tried.max(over);
             }
-            match self.decide(&held, &claim, &side.ahead) {
+            let decision = self.decide(&held, &side.ahead);
+            side.ahead.pop_front();
+            match decision {
                 Decision::Matched => {}
                 Decision::Left => side.late.push_back(held),
                 Decision::Nowhere => self.conns[held.conn as usize].pending.push_back(held),
@@ -227,10 +282,9 @@ impl Joiner {
         self.hosts[domain].late.drain(..count);
         let mut claims: VecDeque<Claim> = tried.iter().map(|held| self.claim(held)).collect();
         for held in &tried[..count] {
-            let Some(claim) = claims.pop_front() else {
-                return;
-            };
-            if self.decide(held, &claim, &claims) != Decision::Matched {
+            let decision = self.decide(held, &claims);
+            claims.pop_front();
+            if decision != Decision::Matched {
                 self.leave_host(held);
             }
         }
@@ -242,70 +296,78 @@ impl Joiner {
     /// Finds what may be the partner of a host record.
     fn claim(&mut self, held: &Held) -> Claim {
         let record = self.shelf.get(held);
-        let key = record.key();
-        let mut claim = Claim {
-            conn: held.conn,
-            start: start(record).unwrap_or(0),
-            times: HostTimes::of(record),
-            found: Found::None,
-            tickets: [None; 3],
-        };
-        let Some(times) = claim.times else {
-            return claim;
+        let (key, start) = (record.key(), start(record).unwrap_or(0));
+        let Some(times) = HostTimes::of(record) else {
+            return Claim::none(held.conn, start);
         };
         let conn = &mut self.conns[held.conn as usize];
         if !conn.generations {
             conn.turns.note(key.cid, times.sent, times.over);
         }
-        let places = std::mem::take(&mut conn.over);
-        let mut known = false;
-        let mut slots: [Option<(Over, u32)>; 3] = [None; 3];
-        let mut count = 0;
-        for place in &places {
+        let fits = self.fits(held.conn, &key, &times);
+        let found = fits.found();
+        let wait = (2 * (times.over - times.sent)).clamp(*AHEAD.start(), *AHEAD.end());
+        for (place, ticket) in fits.ticket.iter().chain(&fits.more) {
+            self.conns[place.conn as usize].store.claim(*ticket);
+        }
+        Claim {
+            conn: held.conn,
+            found,
+            ticket: fits.ticket,
+            more: fits.more,
+            start,
+            times: Some(times),
+            due: match found {
+                Found::Nowhere => AT_ONCE,
+                _ => times.over.saturating_add(wait + 1),
+            },
+        }
+    }
+
+    /// Target records with the key of a host record that its clock allows.
+    #[inline]
+    fn fits(&self, host: u32, key: &Key, times: &HostTimes) -> Fits {
+        let mut fits = Fits {
+            looked: false,
+            count: 0,
+            ticket: None,
+            more: Vec::new(),
+        };
+        for place in &self.conns[host as usize].over {
             let clock = &self.clocks[place.clock as usize];
-            if matches!(clock.state, State::Unknown) || !self.free(held.conn, place.conn) {
+            if matches!(clock.state, State::Unknown) || !self.free(host, place.conn) {
                 continue;
             }
-            known = true;
+            fits.looked = true;
             let store = &self.conns[place.conn as usize].store;
-            let (from, to) = clock.window(&times);
-            for (slot, target) in store.candidates(&key, from, to).take(DEEPEST) {
-                if clock.allows(&Limits::of(&times, target)) {
-                    if let Some(free) = slots.get_mut(count) {
-                        *free = Some((*place, slot));
-                    }
-                    count += 1;
+            let (from, to) = clock.window(times);
+            for (slot, target) in store.candidates(key, from, to).take(DEEPEST) {
+                if clock.allows(&Limits::of(times, target)) {
+                    fits.add(*place, store.ticket(slot));
                 }
             }
         }
-        self.conns[held.conn as usize].over = places;
-        for (ticket, slot) in claim.tickets.iter_mut().zip(slots) {
-            *ticket = slot
-                .map(|(place, slot)| (place, self.conns[place.conn as usize].store.claim(slot)));
-        }
-        claim.found = match count {
-            0 if !known => Found::Nowhere,
-            0 => Found::None,
-            1 => Found::One,
-            _ => Found::Many,
-        };
-        claim
+        fits
     }
 
     /// Takes the claims back; tells how many there were on the most claimed.
     pub(crate) fn release(&mut self, claim: &Claim) -> u32 {
         let mut most = 0;
-        for (place, ticket) in claim.tickets.iter().flatten() {
+        for (place, ticket) in claim.tickets() {
             most = most.max(self.conns[place.conn as usize].store.release(*ticket));
         }
         most
     }
 
-    /// Makes a pair of a host record and its only candidate, if it is the
-    /// only claim on it and fits what is known of the clock by now.
-    fn decide(&mut self, held: &Held, claim: &Claim, ahead: &VecDeque<Claim>) -> Decision {
+    /// Makes a pair of a host record, whose claim is the first of `ahead`, and
+    /// its only candidate, if it is the only claim on it and fits what is
+    /// known of the clock by now.
+    fn decide(&mut self, held: &Held, ahead: &VecDeque<Claim>) -> Decision {
+        let Some(claim) = ahead.front() else {
+            return Decision::Left;
+        };
         let claims = self.release(claim);
-        let (Some(times), Some((place, ticket))) = (claim.times, claim.tickets[0]) else {
+        let (Some(times), Some((place, ticket))) = (claim.times, &claim.ticket) else {
             return match claim.found {
                 Found::Nowhere => Decision::Nowhere,
                 _ => Decision::Left,
@@ -316,26 +378,29 @@ impl Joiner {
             return Decision::Left;
         }
         let store = &self.conns[place.conn as usize].store;
-        let Some((slot, target)) = store.find(ticket) else {
+        let Some((slot, target)) = store.find(*ticket) else {
             return Decision::Left;
         };
         let target = *target;
         let limits = Limits::of(&times, &target);
         if !self.clocks[place.clock as usize].allows(&limits)
             || !self.free(held.conn, place.conn)
-            || !self.in_line(held, claim, ahead, &limits, &target)
+            || !(self.conns[held.conn as usize].generations
+                || self.in_line(held, ahead, &limits, &target))
         {
             self.mark(claim);
             return Decision::Left;
         }
         self.note_partner(held.conn, place.conn);
-        self.note_passed(held, &times, &target);
+        if !self.conns[held.conn as usize].generations {
+            self.note_passed(held, &times, &target);
+        }
         let clock = &mut self.clocks[place.clock as usize];
         if let State::Known(track) = &mut clock.state {
             track.add(&limits);
         }
         let (target, _) = self.conns[place.conn as usize].store.remove(slot);
-        clock.waiting.push_back(Pair {
+        clock.waiting.push(Pair {
             host: held.kept,
             target: target.kept,
             start: claim.start,
@@ -347,7 +412,8 @@ impl Joiner {
         Decision::Matched
     }
 
-    /// Whether a pair keeps the order of its connection, when that matters.
+    /// Whether a pair keeps the order of its connection, when that matters:
+    /// never when command ids carry a generation.
     ///
     /// Of one command id only one command is under way, so the commands
     /// before and after it with the same key do not fit, unless the interval
@@ -358,12 +424,14 @@ impl Joiner {
     fn in_line(
         &self,
         held: &Held,
-        claim: &Claim,
         ahead: &VecDeque<Claim>,
         limits: &Limits,
         target: &TargetTimes,
     ) -> bool {
-        let (Some(times), Some((place, _))) = (claim.times, claim.tickets[0]) else {
+        let Some(claim) = ahead.front() else {
+            return false;
+        };
+        let (Some(times), Some((place, _))) = (claim.times, &claim.ticket) else {
             return false;
         };
         let conn = &self.conns[held.conn as usize];
@@ -372,7 +440,7 @@ impl Joiner {
         };
         let busy = target.answered.saturating_sub(target.got);
         let apart = busy.saturating_add(conn.turns.least());
-        if conn.generations || track.excess(track.span(times.over)) < apart {
+        if track.excess(track.span(times.over)) < apart {
             return true;
         }
         if !track.allows_sharply(limits) {
@@ -393,14 +461,14 @@ impl Joiner {
                 return false;
             }
         }
-        let others = (ahead.iter())
+        let others = (ahead.iter().skip(1))
             .take(LOOK_AHEAD)
             .filter(|other| other.conn == claim.conn && other.found == Found::One);
         for other in others.take(NEIGHBOURS) {
-            let (Some(times), Some((place, ticket))) = (other.times, other.tickets[0]) else {
+            let (Some(times), Some((place, ticket))) = (other.times, &other.ticket) else {
                 continue;
             };
-            let target = self.conns[place.conn as usize].store.find(ticket);
+            let target = self.conns[place.conn as usize].store.find(*ticket);
             if let Some((_, target)) = target {
                 if !keeps(times.sent, target.order) {
                     return false;
@@ -414,9 +482,6 @@ impl Joiner {
     /// Remembers a pair for [`Joiner::in_line`].
     fn note_passed(&mut self, held: &Held, times: &HostTimes, target: &TargetTimes) {
         let conn = &mut self.conns[held.conn as usize];
-        if conn.generations {
-            return;
-        }
         if conn.recent.len() == NEIGHBOURS {
             conn.recent.pop_front();
         }
@@ -429,7 +494,7 @@ impl Joiner {
 
     /// Marks the target records that were claimed in vain.
     fn mark(&mut self, claim: &Claim) {
-        for (place, ticket) in claim.tickets.iter().flatten() {
+        for (place, ticket) in claim.tickets() {
             let store = &mut self.conns[place.conn as usize].store;
             if let Some((slot, _)) = store.find(*ticket) {
                 store.mark(slot, Mark::Ambiguous);
@@ -456,8 +521,9 @@ impl Joiner {
             let recording = self.conns[other as usize].recording;
             let conn = &mut self.conns[one as usize];
             conn.matched += 1;
-            if !conn.partner.contains(&(recording, other)) {
-                conn.partner.push((recording, other));
+            let is = (recording, other);
+            if conn.partner.last() != Some(&is) && !conn.partner.contains(&is) {
+                conn.partner.push(is);
             }
         }
     }

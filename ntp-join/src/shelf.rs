@@ -5,7 +5,7 @@ use ntp_record::Map;
 use ntp_record::record::{RECORD_SIZE, Record};
 
 /// Where a record lies: number of the map and offset in it, or slot of the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place(u64);
 
 /// Bits of an offset; the rest is the number of the map, [`POOL`] for none.
@@ -13,7 +13,7 @@ const OFFSET: u32 = 48;
 const POOL: u64 = u64::MAX >> OFFSET;
 
 /// A record that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     place: Place,
     /// Connection and device, by number; what the record says are ids of its recording.
@@ -23,7 +23,7 @@ pub struct Kept {
 }
 
 /// A record that waits for a partner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The record.
     pub kept: Kept,

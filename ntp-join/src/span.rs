@@ -59,11 +59,13 @@ impl Span {
         }
     }
 
+    /// `by` is what drift makes in some time, and so far from the ends of i64
+    /// as both sides are.
     #[inline]
     pub(crate) fn widen(self, by: i64) -> Span {
         Span {
-            lo: self.lo.saturating_sub(by).max(-FAR),
-            hi: self.hi.saturating_add(by).min(FAR),
+            lo: (self.lo - by).max(-FAR),
+            hi: (self.hi + by).min(FAR),
         }
     }
 

@@ -2,8 +2,6 @@
 
 use crate::limits::TargetTimes;
 use crate::shelf::Held;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use ntp_record::sample::Key;
 
 /// Hash of what identifies a command on a connection, as far as the wire
@@ -35,12 +33,13 @@ pub enum Mark {
 }
 
 /// Two lines of the cache.
+#[derive(Default)]
 #[repr(align(64))]
 struct Slot {
     key: Key,
     times: TargetTimes,
     held: Held,
-    /// Neighbours with the same key, in order of [`TargetTimes::got`].
+    /// Neighbours in the same chain, in order of [`TargetTimes::got`].
     before: u32,
     after: u32,
     /// Neighbours in order of reading; `newer` chains the free slots.
@@ -50,18 +49,25 @@ struct Slot {
     serial: u32,
     /// Host records that may be the partner.
     claims: u32,
+    /// Low half of the hash of `key`: says in which chain it is.
+    hash: u32,
     mark: Mark,
 }
 
 const _: () = assert!(size_of::<Slot>() == 128);
 
-/// Slots with the same key.
+/// Slots of which the hash has the same low bits: those of one key, and
+/// seldom of another. Those of one key are in order of time.
 #[derive(Clone, Copy)]
 struct Chain {
     first: u32,
     last: u32,
 }
 
+const EMPTY: Chain = Chain {
+    first: NONE,
+    last: NONE,
+};
 /// A record in a [`Store`]; known to be gone when it was taken meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -72,7 +78,9 @@ pub struct Ticket {
 /// Records in order of reading, found by key and time.
 pub struct Store {
     slots: Vec<Slot>,
-    chains: HashTable<Chain>,
+    /// By the low bits of the hash: a power of two, and twice as many as
+    /// slots, so that few hold two keys.
+    chains: Vec<Chain>,
     free: u32,
     oldest: u32,
     newest: u32,
@@ -83,7 +91,7 @@ impl Default for Store {
     fn default() -> Self {
         Store {
             slots: Vec::new(),
-            chains: HashTable::new(),
+            chains: vec![EMPTY; 2],
             free: NONE,
             oldest: NONE,
             newest: NONE,
@@ -104,10 +112,15 @@ impl Store {
     }
 
     /// Adds a record.
+    #[inline]
     pub fn push(&mut self, key: Key, times: TargetTimes, held: Held) {
-        let hash = key_hash(&key);
-        let got = times.got;
-        let mut slot = Slot {
+        if self.free == NONE {
+            self.grow();
+        }
+        let at = self.free;
+        let slot = &mut self.slots[at as usize];
+        self.free = slot.newer;
+        *slot = Slot {
             key,
             times,
             held,
@@ -115,104 +128,118 @@ impl Store {
             after: NONE,
             older: self.newest,
             newer: NONE,
-            serial: 0,
+            serial: slot.serial,
             claims: 0,
+            hash: key_hash(&key) as u32,
             mark: Mark::Untouched,
         };
-        let at = if self.free == NONE {
-            self.slots.len() as u32
-        } else {
-            self.free
-        };
-        let slots = &mut self.slots;
-        // The new slot is not there yet when the table grows: its hash is known.
-        let chain = self.chains.entry(
-            hash,
-            |chain| slots[chain.last as usize].key == key,
-            |chain| (slots.get(chain.last as usize)).map_or(hash, |slot| key_hash(&slot.key)),
-        );
-        match chain {
-            Entry::Occupied(mut chain) => {
-                let chain = chain.get_mut();
-                // Nearly always the last: records come nearly in order.
-                let (mut before, mut after) = (chain.last, NONE);
-                while before != NONE && slots[before as usize].times.got > got {
-                    (before, after) = (slots[before as usize].before, before);
-                }
-                (slot.before, slot.after) = (before, after);
-                match before {
-                    NONE => chain.first = at,
-                    before => slots[before as usize].after = at,
-                }
-                match after {
-                    NONE => chain.last = at,
-                    after => slots[after as usize].before = at,
-                }
-            }
-            Entry::Vacant(chain) => {
-                chain.insert(Chain {
-                    first: at,
-                    last: at,
-                });
-            }
-        }
-        if self.newest == NONE {
-            self.oldest = at;
-        } else {
-            self.slots[self.newest as usize].newer = at;
+        self.chain_up(at);
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.slots[newest as usize].newer = at,
         }
         self.newest = at;
-        if self.free == NONE {
-            self.slots.push(slot);
-        } else {
-            slot.serial = self.slots[at as usize].serial;
-            let old = std::mem::replace(&mut self.slots[at as usize], slot);
-            self.free = old.newer;
-        }
         self.len += 1;
+    }
+
+    /// Makes one more slot, a free one.
+    #[cold]
+    fn grow(&mut self) {
+        self.free = self.slots.len() as u32;
+        self.slots.push(Slot {
+            newer: NONE,
+            ..Slot::default()
+        });
+        if 2 * self.slots.len() > self.chains.len() {
+            self.split_chains();
+        }
+    }
+
+    /// Twice as many chains. Each is split in two, so that the order in them stays.
+    fn split_chains(&mut self) {
+        let old = std::mem::take(&mut self.chains);
+        self.chains = vec![EMPTY; 2 * old.len()];
+        for chain in old {
+            let mut at = chain.first;
+            while at != NONE {
+                let Slot { after, hash, .. } = self.slots[at as usize];
+                let home = self.home(hash);
+                let before = self.chains[home].last;
+                self.tie(home, before, at);
+                self.tie(home, at, NONE);
+                at = after;
+            }
+        }
+    }
+
+    /// Place of the chain of a hash.
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        hash as usize & (self.chains.len() - 1)
+    }
+
+    /// Puts a slot into its chain. Nearly always it is the last there: records
+    /// come nearly in order.
+    #[inline]
+    fn chain_up(&mut self, at: u32) {
+        let Slot { hash, times, .. } = self.slots[at as usize];
+        let home = self.home(hash);
+        let (mut before, mut after) = (self.chains[home].last, NONE);
+        while before != NONE && self.slots[before as usize].times.got > times.got {
+            (before, after) = (self.slots[before as usize].before, before);
+        }
+        self.tie(home, before, at);
+        self.tie(home, at, after);
+    }
+
+    /// Makes two slots neighbours in a chain; [`NONE`] is either end of it.
+    #[inline]
+    fn tie(&mut self, home: usize, before: u32, after: u32) {
+        match before {
+            NONE => self.chains[home].first = after,
+            before => self.slots[before as usize].after = after,
+        }
+        match after {
+            NONE => self.chains[home].last = before,
+            after => self.slots[after as usize].before = before,
+        }
     }
 
     /// Slots whose record has this key and whose capsule came from
     /// one moment to another, in order of time or against it.
     #[inline]
     pub fn candidates(&self, key: &Key, from: i64, to: i64) -> Candidates<'_> {
-        let chain = self.chains.find(key_hash(key), |chain| {
-            self.slots[chain.last as usize].key == *key
-        });
+        let chain = self.chains[self.home(key_hash(key) as u32)];
         let mut found = Candidates {
             slots: &self.slots,
-            at: NONE,
-            forward: false,
+            key: *key,
+            at: chain.first,
+            forward: true,
             from,
             to,
         };
-        if let Some(chain) = chain {
-            let got = |slot: u32| self.slots[slot as usize].times.got;
-            // From the end that is nearer in time.
-            let before = from.saturating_sub(got(chain.first));
-            let after = got(chain.last).saturating_sub(to);
-            found.forward = before < after;
-            found.at = if found.forward {
-                chain.first
-            } else {
-                chain.last
-            };
+        // Nearly always there is but one.
+        if chain.first != chain.last {
+            found.begin(chain);
         }
         found
     }
 
-    /// Notes that a host record may be the partner of the record in a slot
-    /// given by [`Store::candidates`].
-    pub fn claim(&mut self, slot: u32) -> Ticket {
-        let at = &mut self.slots[slot as usize];
-        at.claims += 1;
-        Ticket {
-            slot,
-            serial: at.serial,
-        }
+    /// The record in a slot given by [`Store::candidates`], for later.
+    #[inline]
+    pub fn ticket(&self, slot: u32) -> Ticket {
+        let serial = self.slots[slot as usize].serial;
+        Ticket { slot, serial }
+    }
+
+    /// Notes that a host record may be the partner of a record that is there.
+    #[inline]
+    pub fn claim(&mut self, ticket: Ticket) {
+        self.slots[ticket.slot as usize].claims += 1;
     }
 
     /// Takes a claim back; tells how many there were, 0 when the record is gone.
+    #[inline]
     pub fn release(&mut self, ticket: Ticket) -> u32 {
         match self.slots.get_mut(ticket.slot as usize) {
             Some(slot) if slot.serial == ticket.serial => {
@@ -263,39 +290,20 @@ impl Store {
 
     /// Takes the record in a slot given by [`Store::candidates`].
     pub fn remove(&mut self, at: u32) -> (Held, Mark) {
-        let &Slot {
-            key,
+        let Slot {
             held,
             before,
             after,
             older,
             newer,
+            hash,
             mark,
             ..
-        } = &self.slots[at as usize];
-        // Out of the chain of its key.
-        let slots = &mut self.slots;
-        if before == NONE || after == NONE {
-            let chain = (self.chains).find_entry(key_hash(&key), |chain| {
-                slots[chain.last as usize].key == key
-            });
-            if let Ok(mut chain) = chain {
-                match (before, after) {
-                    (NONE, NONE) => {
-                        chain.remove();
-                    }
-                    (NONE, after) => chain.get_mut().first = after,
-                    (before, _) => chain.get_mut().last = before,
-                }
-            }
-        }
-        if before != NONE {
-            slots[before as usize].after = after;
-        }
-        if after != NONE {
-            slots[after as usize].before = before;
-        }
+        } = self.slots[at as usize];
+        let home = self.home(hash);
+        self.tie(home, before, after);
         // Out of the order of reading.
+        let slots = &mut self.slots;
         match older {
             NONE => self.oldest = newer,
             older => slots[older as usize].newer = newer,
@@ -315,6 +323,7 @@ impl Store {
 /// See [`Store::candidates`].
 pub struct Candidates<'a> {
     slots: &'a [Slot],
+    key: Key,
     at: u32,
     forward: bool,
     from: i64,
@@ -336,11 +345,36 @@ impl<'a> Iterator for Candidates<'a> {
                 (false, true) => slot.after,
                 (false, false) => slot.before,
             };
-            if !(too_early || too_late) {
+            if !(too_early || too_late) && slot.key == self.key {
                 return Some((at, &slot.times));
             }
         }
         None
+    }
+}
+
+impl Candidates<'_> {
+    /// Begins at the end of a chain that is nearer in time, by the first and
+    /// the last record with the key.
+    fn begin(&mut self, chain: Chain) {
+        let first = self.first_with_key(chain.first, |slot| slot.after);
+        let last = self.first_with_key(chain.last, |slot| slot.before);
+        let (Some(first), Some(last)) = (first, last) else {
+            self.at = NONE;
+            return;
+        };
+        let got = |slot: u32| self.slots[slot as usize].times.got;
+        let before = self.from.saturating_sub(got(first));
+        let after = got(last).saturating_sub(self.to);
+        self.forward = before < after;
+        self.at = if self.forward { first } else { last };
+    }
+
+    fn first_with_key(&self, mut at: u32, next: impl Fn(&Slot) -> u32) -> Option<u32> {
+        while at != NONE && self.slots[at as usize].key != self.key {
+            at = next(&self.slots[at as usize]);
+        }
+        (at != NONE).then_some(at)
     }
 }
 
@@ -437,10 +471,13 @@ mod tests {
             .next()
             .map(|(slot, _)| slot);
         let slot = slot.expect("there");
-        let (one, two) = (store.claim(slot), store.claim(slot));
-        assert_eq!(store.release(one), 2);
-        assert_eq!(store.release(two), 1);
-        let last = store.claim(slot);
+        let ticket = store.ticket(slot);
+        store.claim(ticket);
+        store.claim(ticket);
+        assert_eq!(store.release(ticket), 2);
+        assert_eq!(store.release(ticket), 1);
+        let last = store.ticket(slot);
+        store.claim(last);
         store.remove(slot);
         assert_eq!(store.find(last), None);
         // The slot is used again, by another record.
