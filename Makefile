@@ -1,6 +1,6 @@
 # make demo     the whole way on this machine: two recordings of a real kernel, one breakdown
 # make test     everything (what CI runs)
-# make lab-all  every scenario in the guests; leaves docs/lab-results.md
+# make lab-all  every scenario in the guests; leaves docs/lab-results.md (ARGS='life:: split' runs some again)
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
@@ -50,7 +50,7 @@ test: deps build check
 
 lab-all: deps build
 	@mkdir -p docs
-	tests/lab-all docs/lab-results.md
+	tests/lab-all docs/lab-results.md $(ARGS)
 
 # Builds nothing: root need not have a toolchain.
 install:
