@@ -326,7 +326,12 @@ fn hogged(kernel: &str) {
     println!(
         "{kernel}: host submission {submission:.0}, send calls {sending:.0}, wire {wire:.0}, host receive path {receive:.0} us more"
     );
-    assert!(submission > 800.0 && receive > 0.0, "{kernel}: {change:?}");
+    // A command alone in its queue follows the response before it, which the worker read: it often
+    // finds the worker awake, and both waits together are those of a random arrival, 1000 us.
+    assert!(
+        submission > 400.0 && receive > 0.0 && submission + receive > 800.0,
+        "{kernel}: {change:?}"
+    );
     assert!(wire < submission / 2.0, "{kernel}: wire {wire}, {change:?}");
 
     // The target's worker runs where its packets come in; the host sends from its own worker's CPU.
