@@ -6,34 +6,33 @@
 //! that occur only. A group has some thirty of these, and a time seldom
 //! spreads over more than a few hundred buckets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Range;
 
 /// Parts of a power of two.
 const PARTS_BITS: u32 = 10;
 /// Buckets in a page, the piece in which memory is taken: those of a power of two.
 const PAGE: usize = 1 << PARTS_BITS;
-/// Pages of all 64-bit magnitudes: values below 2048 have two.
-const PAGES: usize = 65 - PARTS_BITS as usize;
-
-/// Counts wrap: that each is small keeps those in use in the cache.
-type Page = Option<Box<[u16; PAGE]>>;
 
 /// Counts of the values of one sign.
-#[derive(Clone, Debug)]
+///
+/// Those from the lowest to the highest page in use lie in one piece, so that
+/// counting looks at nothing but the count; that each is small keeps those in
+/// use in the cache.
+#[derive(Clone, Debug, Default)]
 struct Counts {
-    pages: [Page; PAGES],
-    /// How often a bucket's count wrapped.
-    wraps: BTreeMap<u32, u64>,
+    /// Bucket of the first count: the first of a page.
+    first: usize,
+    counts: Vec<u16>,
+    /// What was taken off counts before they could overflow.
+    taken_off: BTreeMap<u32, u64>,
+    /// Values counted since that was seen to.
+    since: u16,
 }
 
-impl Default for Counts {
-    fn default() -> Self {
-        Counts {
-            pages: [const { None }; PAGES],
-            wraps: BTreeMap::new(),
-        }
-    }
-}
+/// So many values are counted before counts above it are cut by it: what is left
+/// is neither 0 nor so much that the next so many overflow it.
+const CUT: u16 = u16::MAX / 2;
 
 /// Counts of signed values.
 #[derive(Clone, Debug, Default)]
@@ -81,58 +80,127 @@ fn middle(bucket: usize) -> u64 {
 }
 
 impl Counts {
+    /// Counts values whose buckets lie from `low` to `high`; `buckets` gives
+    /// them for a first bucket, less which they are to be.
     #[inline(always)]
-    fn count(&mut self, bucket: usize) {
-        match &mut self.pages[bucket / PAGE] {
-            Some(page) => {
-                let count = &mut page[bucket % PAGE];
-                *count = count.wrapping_add(1);
-                if *count == 0 {
-                    self.wrap(bucket, 1);
-                }
-            }
-            page => page.insert(new_page())[bucket % PAGE] = 1,
+    fn count<'a>(&mut self, low: usize, high: usize, buckets: impl FnOnce(u32) -> &'a [u32]) {
+        self.room(low, high);
+        let buckets = buckets(self.first as u32);
+        if usize::from(self.since) + buckets.len() > usize::from(CUT) {
+            self.cut();
+        }
+        self.since += buckets.len() as u16;
+        let counts = self.counts.as_mut_slice();
+        for bucket in buckets {
+            counts[*bucket as usize] += 1;
+        }
+    }
+
+    /// Makes room for the counts of all buckets from `low` to `high`.
+    #[inline(always)]
+    fn room(&mut self, low: usize, high: usize) {
+        if low < self.first || high >= self.first + self.counts.len() {
+            self.cover(low, high);
         }
     }
 
     #[cold]
-    fn wrap(&mut self, bucket: usize, times: u64) {
-        *self.wraps.entry(bucket as u32).or_default() += times;
+    #[inline(never)]
+    fn cover(&mut self, low: usize, high: usize) {
+        let low = low / PAGE * PAGE;
+        if self.counts.is_empty() {
+            self.first = low;
+        }
+        if low < self.first {
+            let more = self.first - low;
+            self.counts.splice(..0, std::iter::repeat_n(0, more));
+            self.first = low;
+        }
+        let high = (high / PAGE + 1) * PAGE;
+        if high > self.first + self.counts.len() {
+            self.counts
+                .reserve_exact(high - self.first - self.counts.len());
+            self.counts.resize(high - self.first, 0);
+        }
     }
 
-    fn add(&mut self, other: &Counts) {
-        for (bucket, times) in other.buckets() {
-            let count = &mut self.pages[bucket / PAGE].get_or_insert_with(new_page)[bucket % PAGE];
-            let sum = u64::from(*count) + times;
-            *count = sum as u16;
-            if sum >> 16 != 0 {
-                self.wrap(bucket, sum >> 16);
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self) {
+        self.since = 0;
+        if self.counts.iter().fold(0, |all, count| all | count) <= CUT {
+            return;
+        }
+        for (place, count) in self.counts.iter_mut().enumerate() {
+            if *count > CUT {
+                *count -= CUT;
+                let bucket = (self.first + place) as u32;
+                *self.taken_off.entry(bucket).or_default() += u64::from(CUT);
             }
         }
     }
 
+    fn add(&mut self, other: &Counts) {
+        for (bucket, times) in other.buckets() {
+            self.room(bucket, bucket);
+            let count = &mut self.counts[bucket - self.first];
+            let sum = u64::from(*count) + times;
+            // Not 0, and small enough for the next values.
+            *count = (1 + (sum - 1) % u64::from(CUT)) as u16;
+            let rest = sum - u64::from(*count);
+            if rest > 0 {
+                *self.taken_off.entry(bucket as u32).or_default() += rest;
+            }
+        }
+        // Counts that nothing was added to may be large.
+        self.cut();
+    }
+
     /// Each bucket that occurs, and how often.
     fn buckets(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
-        let taken = self.pages.iter().enumerate();
-        let taken = taken.filter_map(|(number, page)| Some((number * PAGE, page.as_deref()?)));
-        let counts = taken.flat_map(|(first, page)| {
-            (page.iter().enumerate()).map(move |(slot, count)| (first + slot, u64::from(*count)))
-        });
-        counts.filter_map(|(bucket, count)| {
-            let wraps = match self.wraps.is_empty() {
-                true => 0,
-                false => self.wraps.get(&(bucket as u32)).copied().unwrap_or(0),
-            };
-            let times = (wraps << 16) + count;
-            (times != 0).then_some((bucket, times))
-        })
+        self.pieces().flat_map(|piece| self.buckets_of(piece))
+    }
+
+    /// Buckets in pieces, of which the values are counted quickly.
+    fn pieces(&self) -> impl DoubleEndedIterator<Item = Range<usize>> {
+        let end = self.first + self.counts.len();
+        let firsts = (self.first..end).step_by(PIECE);
+        firsts.map(|first| first..first + PIECE)
+    }
+
+    fn counts_of(&self, piece: &Range<usize>) -> &[u16] {
+        &self.counts[piece.start - self.first..][..PIECE]
+    }
+
+    fn taken_off(&self, piece: &Range<usize>) -> btree_map::Range<'_, u32, u64> {
+        self.taken_off.range(piece.start as u32..piece.end as u32)
+    }
+
+    /// Values in a piece.
+    fn values_of(&self, piece: &Range<usize>) -> u64 {
+        let counts = self.counts_of(piece).iter().map(|count| u32::from(*count));
+        let left: u32 = counts.sum();
+        u64::from(left) + self.taken_off(piece).map(|(_, times)| times).sum::<u64>()
+    }
+
+    /// Each bucket of a piece that occurs, and how often.
+    fn buckets_of(&self, piece: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+        let cut = self.taken_off(&piece).next().is_some();
+        let counts = self.counts_of(&piece).iter().zip(piece);
+        counts
+            .filter(|(count, _)| **count != 0)
+            .map(move |(count, bucket)| {
+                let taken_off = match cut {
+                    true => self.taken_off.get(&(bucket as u32)).copied(),
+                    false => None,
+                };
+                (bucket, taken_off.unwrap_or(0) + u64::from(*count))
+            })
     }
 }
 
-#[cold]
-fn new_page() -> Box<[u16; PAGE]> {
-    Box::new([0; PAGE])
-}
+/// Buckets in a piece of a page.
+const PIECE: usize = 64;
 
 impl Histogram {
     /// Counts one value.
@@ -144,22 +212,28 @@ impl Histogram {
         } else {
             self.down.get_or_insert_default()
         };
-        counts.count(bucket(value.unsigned_abs()));
+        let bucket = bucket(value.unsigned_abs());
+        let mut one = [0];
+        counts.count(bucket, bucket, |first| {
+            one[0] = bucket as u32 - first;
+            &one
+        });
     }
 
-    /// Counts values that all lie between 0 and [`Histogram::SMALL`].
+    /// Counts values of which `min` and `max` lie between 0 and [`Histogram::SMALL`].
     #[inline(always)]
-    pub(crate) fn record_small(&mut self, values: &[i64]) {
+    pub(crate) fn record_small(&mut self, values: &[i64], min: i64, max: i64) {
         self.n += values.len() as u64;
+        let (low, high) = (bucket(min as u64), bucket(max as u64));
         let mut buckets = [0; 64];
         for values in values.chunks(buckets.len()) {
             let buckets = &mut buckets[..values.len()];
-            for (bucket, value) in buckets.iter_mut().zip(values) {
-                *bucket = bucket_of_small(*value as u64);
-            }
-            for bucket in buckets {
-                self.up.count(*bucket as usize);
-            }
+            self.up.count(low, high, |first| {
+                for (bucket, value) in buckets.iter_mut().zip(values) {
+                    *bucket = bucket_of_small(*value as u64).wrapping_sub(first);
+                }
+                buckets
+            });
         }
     }
 
@@ -188,19 +262,30 @@ impl Histogram {
         };
         let ranks = wanted.map(rank);
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let down = self.down.iter().flat_map(|down| down.buckets().rev());
-        let down = down.map(|(bucket, times)| (-signed(middle(bucket)), times));
-        let up = self.up.buckets();
-        let up = up.map(|(bucket, times)| (signed(middle(bucket)), times));
+        let down = self.down.iter().flat_map(|down| {
+            let pieces = down.pieces().rev();
+            pieces.map(|piece| (true, &**down, piece))
+        });
+        let up = self.up.pieces().map(|piece| (false, &self.up, piece));
         let (mut next, mut passed) = (0, 0);
-        for (value, times) in down.chain(up) {
-            passed += times;
-            while next < N && passed >= ranks[next] {
-                found[next] = Some(value);
-                next += 1;
+        for (negative, counts, piece) in down.chain(up) {
+            let values = counts.values_of(&piece);
+            if next == N || passed + values < ranks[next] {
+                passed += values;
+                continue;
             }
-            if next == N {
-                break;
+            let mut buckets = counts.buckets_of(piece);
+            let mut rising = || match negative {
+                true => buckets.next_back(),
+                false => buckets.next(),
+            };
+            while let Some((bucket, times)) = rising() {
+                passed += times;
+                while next < N && passed >= ranks[next] {
+                    let magnitude = signed(middle(bucket));
+                    found[next] = Some(if negative { -magnitude } else { magnitude });
+                    next += 1;
+                }
             }
         }
         found
@@ -289,14 +374,15 @@ mod tests {
         for value in near.chain(numbers).chain([0, Histogram::SMALL as u64]) {
             assert_eq!(bucket_of_small(value) as usize, bucket(value), "{value}");
         }
-        assert_eq!(bucket(u64::MAX), PAGES * PAGE - 1);
+        // Values below 2048 have two pages.
+        assert_eq!(bucket(u64::MAX), (65 - PARTS_BITS as usize) * PAGE - 1);
     }
 
     #[test]
     fn a_bucket_counts_beyond_16_bits() {
         let mut histogram = Histogram::default();
         for _ in 0..1000 {
-            histogram.record_small(&[5; 200]);
+            histogram.record_small(&[5; 200], 5, 5);
         }
         histogram.record(7);
         let mut both = histogram.clone();
