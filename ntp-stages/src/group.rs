@@ -1,10 +1,10 @@
 //! What is known of the commands that share a key.
 
-use crate::command::{Command, SLOTS};
+use crate::batch::{BATCH, Batch, Ends, NO_BOUND, Times};
+use crate::command::SLOTS;
 use crate::plan::{Absorbed, MEASURED, Plan, Plans};
 use crate::rules::{COMPONENTS, Id, Stage};
 use crate::stats::{Squares, Stat};
-use ntp_record::Flags;
 use std::collections::BTreeMap;
 
 /// Estimated difference of the clocks at a command, ns: target minus host, and its bound.
@@ -26,18 +26,6 @@ impl Offset {
     }
 }
 
-/// A command to take in.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// The command.
-    pub command: Command<'a>,
-    /// Of a joined one.
-    pub offset: Option<Offset>,
-}
-
-/// Commands worked on at once: their timestamps fit into the nearest cache.
-pub const BATCH: usize = 64;
-
 /// One time of each command of a batch.
 type Column = [i64; BATCH];
 
@@ -51,6 +39,9 @@ pub struct Scratch {
     stages: [Column; Stage::ALL.len()],
     sum: Column,
     total: Column,
+    /// Offsets of the clocks and their bounds.
+    offsets: Column,
+    bounds: Column,
 }
 
 impl Default for Scratch {
@@ -62,16 +53,26 @@ impl Default for Scratch {
             stages: [column; Stage::ALL.len()],
             sum: column,
             total: column,
+            offsets: column,
+            bounds: column,
         }
     }
 }
 
 impl Scratch {
     #[inline(always)]
-    fn load(&mut self, samples: &[Sample<'_>], plan: &Plan) {
+    fn load(&mut self, times: &[Times], plan: &Plan) {
         for slot in &plan.slots {
-            for (at, sample) in self.at[usize::from(*slot)].iter_mut().zip(samples) {
-                *at = sample.command.at(*slot) as i64;
+            let (side, slot) = (usize::from(slot / 16) & 1, usize::from(slot % 16));
+            let column = &mut self.at[side * 16 + slot];
+            for (at, times) in column.iter_mut().zip(times) {
+                *at = times.at[side][slot] as i64;
+            }
+        }
+        if !plan.crossings.is_empty() {
+            let offsets = self.offsets.iter_mut().zip(&mut self.bounds);
+            for ((offset, bound), times) in offsets.zip(times) {
+                (*offset, *bound) = (times.offset, times.bound);
             }
         }
     }
@@ -87,10 +88,33 @@ fn subtract(into: &mut [i64], at: &[Column; SLOTS], from: u8, to: u8) {
 }
 
 #[inline(always)]
-fn add(into: &mut [i64], from: &Column) {
+fn add(into: &mut [i64], from: impl Iterator<Item = i64>) {
     into.iter_mut()
         .zip(from)
-        .for_each(|(into, from)| *into = into.wrapping_add(*from));
+        .for_each(|(into, from)| *into = into.wrapping_add(from));
+}
+
+/// Which columns hold something of this batch already.
+#[derive(Default)]
+struct Begun(u64);
+
+impl Begun {
+    fn has(&self, column: usize) -> bool {
+        self.0 >> column & 1 != 0
+    }
+
+    /// Adds times to those of a column.
+    #[inline(always)]
+    fn add(&mut self, column: usize, into: &mut [i64], from: impl Iterator<Item = i64>) {
+        if self.has(column) {
+            add(into, from);
+        } else {
+            into.iter_mut()
+                .zip(from)
+                .for_each(|(into, from)| *into = from);
+            self.0 |= 1 << column;
+        }
+    }
 }
 
 /// Moves the values that are wanted to the front; gives back how many.
@@ -155,33 +179,35 @@ impl Group {
     ///
     /// Component by component, not command by command: so the few statistics
     /// in use stay close, and times of many commands are taken at once.
-    pub fn record(
+    pub(crate) fn record(
         &mut self,
-        samples: &[Sample<'_>],
-        number: u32,
+        batch: &Batch,
         plan: &Plan,
         sampling: u32,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        for samples in samples.chunks(BATCH) {
-            self.endings(samples, sampling);
-            #[cfg(target_arch = "x86_64")]
-            if wide() {
-                // SAFETY: the CPU has what the function is compiled for.
-                #[expect(unsafe_code, reason = "compiled for newer CPUs than the rest")]
-                unsafe {
-                    self.batch_wide(samples, plan, scratch, checks);
-                };
-                continue;
-            }
-            self.batch(samples, plan, scratch, checks);
+        let n = batch.times().len() as u64;
+        let number = batch.place().plan as usize;
+        if n == 0 {
+            return;
         }
-        self.with_target += u64::from(plan.with_target) * samples.len() as u64;
-        if self.plans.len() <= number as usize {
-            self.plans.resize(number as usize + 1, 0);
+        self.ended(batch.ends(), u64::from(sampling), n);
+        self.with_target += u64::from(plan.with_target) * n;
+        if self.plans.len() <= number {
+            self.plans.resize(number + 1, 0);
         }
-        self.plans[number as usize] += samples.len() as u64;
+        self.plans[number] += n;
+        #[cfg(target_arch = "x86_64")]
+        if wide() {
+            // SAFETY: the CPU has what the function is compiled for.
+            #[expect(unsafe_code, reason = "compiled for newer CPUs than the rest")]
+            unsafe {
+                self.batch_wide(batch.times(), plan, scratch, checks);
+            };
+            return;
+        }
+        self.batch(batch.times(), plan, scratch, checks);
     }
 
     /// [`Group::batch`] with instructions that take four times at once.
@@ -189,41 +215,43 @@ impl Group {
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
     fn batch_wide(
         &mut self,
-        samples: &[Sample<'_>],
+        commands: &[Times],
         plan: &Plan,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        self.batch(samples, plan, scratch, checks);
+        self.batch(commands, plan, scratch, checks);
     }
 
     #[inline(always)]
     fn batch(
         &mut self,
-        samples: &[Sample<'_>],
+        commands: &[Times],
         plan: &Plan,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        scratch.load(samples, plan);
-        self.times(samples.len(), plan, scratch, checks);
-        self.inside(samples.len(), plan, scratch, checks);
-        self.ways(samples, plan, scratch, checks);
+        scratch.load(commands, plan);
+        self.times(commands.len(), plan, scratch, checks);
+        self.inside(commands.len(), plan, scratch, checks);
+        self.ways(commands.len(), plan, scratch, checks);
     }
 
-    /// How the commands ended, and what they stand for.
-    fn endings(&mut self, samples: &[Sample<'_>], sampling: u32) {
-        self.standing_for += u64::from(sampling) * samples.len() as u64;
-        let mut bytes = 0u64;
-        for sample in samples {
-            let record = sample.command.main();
-            bytes += u64::from(record.bytes);
-            self.failed += u64::from(record.status != 0);
-            self.retried += u64::from(record.has(Flags::Retried) || record.retries != 0);
-            self.timed_out += u64::from(record.has(Flags::TimedOut));
-            self.cancelled += u64::from(record.has(Flags::Cancelled));
-        }
+    /// How `n` commands ended, and what they stand for.
+    fn ended(&mut self, ends: Ends, sampling: u64, n: u64) {
+        let Ends {
+            bytes,
+            failed,
+            retried,
+            timed_out,
+            cancelled,
+        } = ends;
+        self.standing_for += sampling * n;
         self.bytes += u128::from(bytes) * u128::from(sampling);
+        self.failed += failed;
+        self.retried += retried;
+        self.timed_out += timed_out;
+        self.cancelled += cancelled;
     }
 
     /// Components, stages, and whether they add up to the end-to-end time.
@@ -235,50 +263,43 @@ impl Group {
             stages,
             sum,
             total,
+            ..
         } = scratch;
-        let total = &mut total[..n];
+        let (total, sum) = (&mut total[..n], &mut sum[..n]);
         subtract(total, at, plan.begin, plan.end);
         self.latency.record_all(total);
         self.squares.record_all(total);
-        times[..plan.measured.len()]
-            .iter_mut()
-            .for_each(|times| times[..n].fill(0));
+        let (mut measured, mut seen) = (Begun::default(), Begun::default());
         for term in &plan.terms {
             let (from, to) = (&at[usize::from(term.from)], &at[usize::from(term.to)]);
             let times = &mut times[usize::from(term.measured)][..n];
-            for ((time, from), to) in times.iter_mut().zip(from).zip(to) {
-                *time = time.wrapping_add(to.wrapping_sub(*from));
-            }
+            let time = from.iter().zip(to).map(|(from, to)| to.wrapping_sub(*from));
+            measured.add(term.measured.into(), times, time);
         }
-        let mut seen = 0u8;
-        let sum = &mut sum[..n];
-        sum.fill(0);
-        for (place, measured) in plan.measured.iter().enumerate() {
+        for (place, of) in plan.measured.iter().enumerate() {
             let own = times[place];
-            let negative = self.component_mut(measured.id).record_all(&own[..n]);
-            if measured.computed {
+            let own = &own[..n];
+            let negative = self.component_mut(of.id).record_all(own);
+            if of.computed {
                 checks.wire_negative += negative;
-            } else if !measured.of_parts {
+            } else if !of.of_parts {
                 checks.out_of_order += negative;
             }
-            match measured.parent {
-                Some(parent) => add(&mut times[usize::from(parent)][..n], &own),
-                None => {
-                    let stage = measured.stage as usize;
-                    if seen >> stage & 1 == 0 {
-                        stages[stage][..n].fill(0);
-                        seen |= 1 << stage;
-                    }
-                    add(&mut stages[stage][..n], &own);
-                    add(sum, &own);
-                }
+            match of.parent.map(usize::from) {
+                Some(parent) => measured.add(parent, &mut times[parent][..n], own.iter().copied()),
+                None => seen.add(
+                    of.stage as usize,
+                    &mut stages[of.stage as usize][..n],
+                    own.iter().copied(),
+                ),
             }
         }
+        sum.fill(0);
         for (stage, times) in stages.iter().enumerate() {
-            if seen >> stage & 1 != 0 {
-                self.stages[stage]
-                    .get_or_insert_default()
-                    .record_all(&times[..n]);
+            if seen.has(stage) {
+                let times = &times[..n];
+                add(sum, times.iter().copied());
+                self.stages[stage].get_or_insert_default().record_all(times);
             }
         }
         let pairs = sum.iter().zip(&*total);
@@ -306,26 +327,21 @@ impl Group {
 
     /// The two directions of the wire, and whether cause came before effect.
     #[inline(always)]
-    fn ways(
-        &mut self,
-        samples: &[Sample<'_>],
-        plan: &Plan,
-        scratch: &mut Scratch,
-        checks: &mut Checks,
-    ) {
+    fn ways(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
         if plan.crossings.is_empty() {
             return;
         }
-        let n = samples.len();
-        let Scratch { at, sum, total, .. } = scratch;
-        let (mut offsets, mut bounds, mut bounded) = ([0; BATCH], [0; BATCH], [false; BATCH]);
-        let mut all = 0;
-        for (place, sample) in samples.iter().enumerate() {
-            let known = sample.offset.and_then(|o| Some((o.ns, o.bound?)));
-            (offsets[place], bounds[place]) = known.unwrap_or_default();
-            bounded[place] = known.is_some();
-            all += usize::from(known.is_some());
-        }
+        let Scratch {
+            at,
+            sum,
+            total,
+            offsets,
+            bounds,
+            ..
+        } = scratch;
+        let (offsets, bounds) = (&offsets[..n], &bounds[..n]);
+        let bounded = |bound: &i64| *bound != NO_BOUND;
+        let all = bounds.iter().filter(|bound| bounded(bound)).count();
         // 1: in order so far.
         let in_order = &mut sum[..n];
         in_order.fill(1);
@@ -340,27 +356,26 @@ impl Group {
                 }
             }
             subtract(times, at, crossing.from, crossing.to);
-            let bounds = offsets.iter().zip(&bounds);
-            for ((time, in_order), (ns, bound)) in times.iter_mut().zip(&mut *in_order).zip(bounds)
-            {
+            let known = offsets.iter().zip(bounds);
+            for ((time, in_order), (ns, bound)) in times.iter_mut().zip(&mut *in_order).zip(known) {
                 *time = crossing.time(*time, *ns);
                 *in_order &= i64::from(*time >= -*bound);
             }
             came_in = Some(crossing.to);
             if let Some(way) = crossing.way.filter(|_| all > 0) {
                 if all < n {
-                    pick(times, |place, _| bounded[place]);
+                    pick(times, |place, _| bounded(&bounds[place]));
                 }
                 self.component_mut(way).record_all(&times[..all]);
             }
         }
-        let most = bounds.iter().copied().max().unwrap_or(0);
+        let most = bounds.iter().fold(0, |most: i64, bound| most.max(*bound));
         self.bound = self.bound.max(most.unsigned_abs());
         checks.in_order_of += all as u64;
-        let in_order = in_order.iter().zip(bounded);
-        checks.in_order += (in_order
-            .map(|(in_order, bounded)| *in_order as u64 & u64::from(bounded)))
-        .sum::<u64>();
+        let in_order = in_order.iter().zip(bounds);
+        checks.in_order += in_order
+            .map(|(in_order, bound)| *in_order as u64 & u64::from(bounded(bound)))
+            .sum::<u64>();
     }
 
     #[inline]
