@@ -18,8 +18,9 @@ const PAGE: usize = 1 << PARTS_BITS;
 ///
 /// Those from the lowest to the highest page in use lie in one piece, so that
 /// counting looks at nothing but the count; that each is small keeps those in
-/// use in the cache.
-#[derive(Clone, Debug, Default)]
+/// use in the cache. Values wait until there are many: one after the other they
+/// find the counts in the nearest cache, which has no room for all histograms.
+#[derive(Clone, Debug)]
 struct Counts {
     /// Bucket of the first count: the first of a page.
     first: usize,
@@ -28,6 +29,25 @@ struct Counts {
     taken_off: BTreeMap<u32, u64>,
     /// Values counted since that was seen to.
     since: u16,
+    /// Places in `counts` of values that wait to be counted: so many of them.
+    waiting: Box<[u16; WAITING]>,
+    waits: usize,
+}
+
+/// Values that wait at most.
+const WAITING: usize = 512;
+
+impl Default for Counts {
+    fn default() -> Self {
+        Counts {
+            first: 0,
+            counts: Vec::new(),
+            taken_off: BTreeMap::new(),
+            since: 0,
+            waiting: Box::new([0; WAITING]),
+            waits: 0,
+        }
+    }
 }
 
 /// So many values are counted before counts above it are cut by it: what is left
@@ -80,20 +100,49 @@ fn middle(bucket: usize) -> u64 {
 }
 
 impl Counts {
-    /// Counts values whose buckets lie from `low` to `high`; `buckets` gives
-    /// them for a first bucket, less which they are to be.
+    /// Counts values below [`EXACT`] whose buckets lie from `low` to `high`.
     #[inline(always)]
-    fn count<'a>(&mut self, low: usize, high: usize, buckets: impl FnOnce(u32) -> &'a [u32]) {
+    fn count_small(&mut self, values: &[i64], low: usize, high: usize) {
         self.room(low, high);
-        let buckets = buckets(self.first as u32);
-        if usize::from(self.since) + buckets.len() > usize::from(CUT) {
+        for values in values.chunks(WAITING) {
+            if self.waits + values.len() > WAITING {
+                self.count_waiting();
+            }
+            let waiting = &mut self.waiting[self.waits..][..values.len()];
+            let first = self.first as u32;
+            for (place, value) in waiting.iter_mut().zip(values) {
+                *place = bucket_of_small(*value as u64).wrapping_sub(first) as u16;
+            }
+            self.waits += values.len();
+        }
+    }
+
+    #[inline(never)]
+    fn count_waiting(&mut self) {
+        self.cut_before(self.waits as u16);
+        let counts = self.counts.as_mut_slice();
+        let mut count = |place: &u16| counts[usize::from(*place)] += 1;
+        // Several at a time: the loop costs as much as a count does.
+        let mut pieces = self.waiting[..self.waits].chunks_exact(8);
+        pieces
+            .by_ref()
+            .for_each(|piece| piece.iter().for_each(&mut count));
+        pieces.remainder().iter().for_each(count);
+        self.waits = 0;
+    }
+
+    fn count(&mut self, bucket: usize) {
+        self.room(bucket, bucket);
+        self.cut_before(1);
+        self.counts[bucket - self.first] += 1;
+    }
+
+    /// So many more are about to be counted.
+    fn cut_before(&mut self, more: u16) {
+        if self.since + more > CUT {
             self.cut();
         }
-        self.since += buckets.len() as u16;
-        let counts = self.counts.as_mut_slice();
-        for bucket in buckets {
-            counts[*bucket as usize] += 1;
-        }
+        self.since += more;
     }
 
     /// Makes room for the counts of all buckets from `low` to `high`.
@@ -112,6 +161,8 @@ impl Counts {
             self.first = low;
         }
         if low < self.first {
+            // Places are about to change.
+            self.count_waiting();
             let more = self.first - low;
             self.counts.splice(..0, std::iter::repeat_n(0, more));
             self.first = low;
@@ -154,9 +205,12 @@ impl Counts {
         }
         // Counts that nothing was added to may be large.
         self.cut();
+        for place in &other.waiting[..other.waits] {
+            self.count(other.first + usize::from(*place));
+        }
     }
 
-    /// Each bucket that occurs, and how often.
+    /// Each bucket that occurs, and how often, but for values that wait.
     fn buckets(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         self.pieces().flat_map(|piece| self.buckets_of(piece))
     }
@@ -212,29 +266,14 @@ impl Histogram {
         } else {
             self.down.get_or_insert_default()
         };
-        let bucket = bucket(value.unsigned_abs());
-        let mut one = [0];
-        counts.count(bucket, bucket, |first| {
-            one[0] = bucket as u32 - first;
-            &one
-        });
+        counts.count(bucket(value.unsigned_abs()));
     }
 
     /// Counts values of which `min` and `max` lie between 0 and [`Histogram::SMALL`].
     #[inline(always)]
     pub(crate) fn record_small(&mut self, values: &[i64], min: i64, max: i64) {
         self.n += values.len() as u64;
-        let (low, high) = (bucket(min as u64), bucket(max as u64));
-        let mut buckets = [0; 64];
-        for values in values.chunks(buckets.len()) {
-            let buckets = &mut buckets[..values.len()];
-            self.up.count(low, high, |first| {
-                for (bucket, value) in buckets.iter_mut().zip(values) {
-                    *bucket = bucket_of_small(*value as u64).wrapping_sub(first);
-                }
-                buckets
-            });
-        }
+        (self.up).count_small(values, bucket(min as u64), bucket(max as u64));
     }
 
     /// See [`Histogram::record_small`].
@@ -253,6 +292,11 @@ impl Histogram {
     /// least `part` of `whole` values did not exceed (nearest rank), as the
     /// middle of its bucket; `None` when empty.
     pub fn quantiles<const N: usize>(&self, wanted: [(u64, u64); N]) -> [Option<i64>; N] {
+        if self.up.waits > 0 {
+            let mut all = self.clone();
+            all.up.count_waiting();
+            return all.quantiles(wanted);
+        }
         let mut found = [None; N];
         let rank = |(part, whole): (u64, u64)| {
             let rank = (u128::from(self.n) * u128::from(part)).div_ceil(u128::from(whole.max(1)));
@@ -388,7 +432,9 @@ mod tests {
         let mut both = histogram.clone();
         both.merge(&histogram);
         for (histogram, n) in [(&histogram, 200_000), (&both, 400_000)] {
-            let found = histogram.up.buckets().collect::<Vec<_>>();
+            let mut up = histogram.up.clone();
+            up.count_waiting();
+            let found = up.buckets().collect::<Vec<_>>();
             assert_eq!(found, [(5, n), (7, n / 200_000)]);
             assert_eq!(histogram.quantiles([(1, 2)]), [Some(5)]);
         }
