@@ -6,8 +6,8 @@ use ntp_record::{Flags, Record};
 use rustc_hash::FxHashMap;
 use std::ops::AddAssign;
 
-/// Commands worked on at once: their timestamps fit into the nearest cache.
-pub(crate) const BATCH: usize = 64;
+/// Commands worked on at once: what one component needs of them stays in the nearest cache.
+pub(crate) const BATCH: usize = 128;
 
 /// Where commands go and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -139,7 +139,7 @@ pub(crate) struct Batches {
     by_place: FxHashMap<Place, u32>,
 }
 
-/// Batches filled at once, some 17 KiB each.
+/// Batches filled at once, some 34 KiB each.
 const OPEN: usize = 256;
 
 impl Batches {

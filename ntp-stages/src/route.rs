@@ -30,6 +30,13 @@ impl Looks {
         ])
     }
 
+    /// All numbers at once: mostly they are the same.
+    #[inline(always)]
+    fn same(&self, other: &Looks) -> bool {
+        let pairs = self.0.iter().zip(&other.0);
+        pairs.fold(0, |all, (one, other)| all | (one ^ other)) == 0
+    }
+
     #[inline(always)]
     fn place(&self) -> usize {
         let mixed = (self.0.iter()).fold(0, |all: u64, one| all.rotate_left(9) ^ one);
@@ -65,7 +72,7 @@ pub(crate) struct Routes {
 }
 
 /// Routes kept.
-const PLACES: usize = 512;
+const PLACES: usize = 1024;
 
 impl Default for Routes {
     fn default() -> Self {
@@ -85,7 +92,7 @@ impl Routes {
         find_out: impl FnOnce() -> Result<Route, E>,
     ) -> Result<&mut Route, E> {
         let (known, route) = &mut self.places[looks.place()];
-        if known != looks {
+        if !known.same(looks) {
             *route = find_out()?;
             *known = *looks;
             self.used = true;
