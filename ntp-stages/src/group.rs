@@ -5,6 +5,7 @@ use crate::command::SLOTS;
 use crate::plan::{Absorbed, MEASURED, Plan, Plans};
 use crate::rules::{COMPONENTS, Id, Stage};
 use crate::stats::{Squares, Stat};
+use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// Estimated difference of the clocks at a command, ns: target minus host, and its bound.
@@ -26,28 +27,40 @@ impl Offset {
     }
 }
 
-/// One time of each command of a batch.
-type Column = [i64; BATCH];
-
 /// Room to work in, kept from batch to batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Scratch {
-    /// Times of the points, by slot: what is needed of the commands, read once.
-    at: Box<[Column; SLOTS]>,
-    /// Times of the components, by place in [`Plan::measured`].
-    times: Box<[Column; MEASURED]>,
-    stages: [Column; Stage::ALL.len()],
-    sum: Column,
-    total: Column,
-    /// Offsets of the clocks and their bounds.
-    offsets: Column,
-    bounds: Column,
+    narrow: Columns<i32>,
+    wide: Columns<i64>,
 }
 
-impl Default for Scratch {
+/// One time of each command of a batch.
+type Column<T> = [T; BATCH];
+
+/// The times of a batch, in columns.
+#[derive(Debug)]
+struct Columns<T> {
+    /// Times of the points, by slot: what is needed of the commands, read once.
+    at: Box<[Column<T>; SLOTS]>,
+    /// Times of the components, by place in [`Plan::measured`].
+    times: Box<[Column<T>; MEASURED]>,
+    stages: [Column<T>; Stage::ALL.len()],
+    sum: Column<T>,
+    total: Column<T>,
+    /// Offsets of the clocks and their bounds.
+    offsets: Column<T>,
+    bounds: Column<T>,
+}
+
+/// A command fits into 32 bits when on each machine all its points lie so
+/// near to its first one, ns, and the offset of the clocks to what those two
+/// differ by: no sum of a plan's differences is larger than 16 times as much.
+const NEAR: u64 = 1 << 26;
+
+impl<T: Time> Default for Columns<T> {
     fn default() -> Self {
-        let column = [0; BATCH];
-        Scratch {
+        let column = [T::default(); BATCH];
+        Columns {
             at: Box::new([column; SLOTS]),
             times: Box::new([column; MEASURED]),
             stages: [column; Stage::ALL.len()],
@@ -59,39 +72,63 @@ impl Default for Scratch {
     }
 }
 
-impl Scratch {
+impl<T: Time> Columns<T> {
+    /// Reads what the plan needs of the commands; with `near`, as times since
+    /// somewhat before the first point on each machine. Tells whether all are
+    /// near to it.
     #[inline(always)]
-    fn load(&mut self, times: &[Times], plan: &Plan) {
-        for slot in &plan.slots {
-            let (side, slot) = (usize::from(slot / 16) & 1, usize::from(slot % 16));
-            let column = &mut self.at[side * 16 + slot];
-            for (at, times) in column.iter_mut().zip(times) {
-                *at = times.at[side][slot] as i64;
+    fn load(&mut self, commands: &[Times], plan: &Plan, near: bool) -> bool {
+        let mut bases = [[0; BATCH]; 2];
+        let mut all = 0;
+        for (side, bases) in bases.iter_mut().enumerate() {
+            let mut slots = plan.slots.iter().map(|slot| usize::from(*slot % 32));
+            let Some(first) = slots.find(|slot| slot / 16 == side).filter(|_| near) else {
+                continue;
+            };
+            for (base, times) in bases.iter_mut().zip(commands) {
+                *base = times.at[side][first % 16].wrapping_sub(NEAR / 2);
+            }
+        }
+        for slot in plan.slots.iter().map(|slot| usize::from(*slot % 32)) {
+            let (side, point) = (slot / 16, slot % 16);
+            let column = self.at[slot].iter_mut().zip(&bases[side]);
+            for ((at, base), times) in column.zip(commands) {
+                let since = times.at[side][point].wrapping_sub(*base);
+                all |= since;
+                *at = T::of(since as i64);
             }
         }
         if !plan.crossings.is_empty() {
-            let offsets = self.offsets.iter_mut().zip(&mut self.bounds);
-            for ((offset, bound), times) in offsets.zip(times) {
-                (*offset, *bound) = (times.offset, times.bound);
+            let known = self.offsets.iter_mut().zip(&mut self.bounds);
+            let bases = bases[0].iter().zip(&bases[1]);
+            for (((offset, bound), (host, target)), times) in known.zip(bases).zip(commands) {
+                let apart = target.wrapping_sub(*host) as i64;
+                let rest = match times.bound {
+                    NO_BOUND => 0,
+                    _ => times.offset.wrapping_sub(apart),
+                };
+                all |= rest.wrapping_add(NEAR as i64 / 2) as u64;
+                all |= times.bound.wrapping_sub(NO_BOUND) as u64;
+                (*offset, *bound) = (T::of(rest), T::of(times.bound));
             }
         }
+        all < NEAR
     }
 }
 
-/// Damaged timestamps may be anything: wrapping keeps sums exact and never panics.
 #[inline(always)]
-fn subtract(into: &mut [i64], at: &[Column; SLOTS], from: u8, to: u8) {
+fn subtract<T: Time>(into: &mut [T], at: &[Column<T>; SLOTS], from: u8, to: u8) {
     let (from, to) = (&at[usize::from(from)], &at[usize::from(to)]);
     for ((into, from), to) in into.iter_mut().zip(from).zip(to) {
-        *into = to.wrapping_sub(*from);
+        *into = to.minus(*from);
     }
 }
 
 #[inline(always)]
-fn add(into: &mut [i64], from: impl Iterator<Item = i64>) {
+fn add<T: Time>(into: &mut [T], from: impl Iterator<Item = T>) {
     into.iter_mut()
         .zip(from)
-        .for_each(|(into, from)| *into = into.wrapping_add(from));
+        .for_each(|(into, from)| *into = into.plus(from));
 }
 
 /// Which columns hold something of this batch already.
@@ -105,7 +142,7 @@ impl Begun {
 
     /// Adds times to those of a column.
     #[inline(always)]
-    fn add(&mut self, column: usize, into: &mut [i64], from: impl Iterator<Item = i64>) {
+    fn add<T: Time>(&mut self, column: usize, into: &mut [T], from: impl Iterator<Item = T>) {
         if self.has(column) {
             add(into, from);
         } else {
@@ -119,7 +156,7 @@ impl Begun {
 
 /// Moves the values that are wanted to the front; gives back how many.
 #[inline(always)]
-fn pick(values: &mut [i64], wanted: impl Fn(usize, i64) -> bool) -> usize {
+fn pick<T: Time>(values: &mut [T], wanted: impl Fn(usize, T) -> bool) -> usize {
     let mut n = 0;
     for place in 0..values.len() {
         let value = values[place];
@@ -231,10 +268,26 @@ impl Group {
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        scratch.load(commands, plan);
-        self.times(commands.len(), plan, scratch, checks);
-        self.inside(commands.len(), plan, scratch, checks);
-        self.ways(commands.len(), plan, scratch, checks);
+        let Scratch { narrow, wide } = scratch;
+        if narrow.load(commands, plan, true) {
+            self.columns(commands.len(), plan, narrow, checks);
+        } else {
+            wide.load(commands, plan, false);
+            self.columns(commands.len(), plan, wide, checks);
+        }
+    }
+
+    #[inline(always)]
+    fn columns<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        self.times(n, plan, columns, checks);
+        self.inside(n, plan, columns, checks);
+        self.ways(n, plan, columns, checks);
     }
 
     /// How `n` commands ended, and what they stand for.
@@ -256,15 +309,21 @@ impl Group {
 
     /// Components, stages, and whether they add up to the end-to-end time.
     #[inline(always)]
-    fn times(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
-        let Scratch {
+    fn times<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        let Columns {
             at,
             times,
             stages,
             sum,
             total,
             ..
-        } = scratch;
+        } = columns;
         let (total, sum) = (&mut total[..n], &mut sum[..n]);
         subtract(total, at, plan.begin, plan.end);
         self.latency.record_all(total);
@@ -273,7 +332,7 @@ impl Group {
         for term in &plan.terms {
             let (from, to) = (&at[usize::from(term.from)], &at[usize::from(term.to)]);
             let times = &mut times[usize::from(term.measured)][..n];
-            let time = from.iter().zip(to).map(|(from, to)| to.wrapping_sub(*from));
+            let time = from.iter().zip(to).map(|(from, to)| to.minus(*from));
             measured.add(term.measured.into(), times, time);
         }
         for (place, of) in plan.measured.iter().enumerate() {
@@ -294,7 +353,7 @@ impl Group {
                 ),
             }
         }
-        sum.fill(0);
+        sum.fill(T::default());
         for (stage, times) in stages.iter().enumerate() {
             if seen.has(stage) {
                 let times = &times[..n];
@@ -310,13 +369,20 @@ impl Group {
 
     /// Informative differences.
     #[inline(always)]
-    fn inside(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
+    fn inside<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        let zero = T::default();
         for inside in &plan.inside {
-            let times = &mut scratch.total[..n];
-            subtract(times, &scratch.at, inside.from, inside.to);
+            let times = &mut columns.total[..n];
+            subtract(times, &columns.at, inside.from, inside.to);
             let n = match inside.not_zero {
-                true if times.iter().fold(0, |all, time| all | time) == 0 => 0,
-                true => pick(times, |_, time| time != 0),
+                true if !times.iter().fold(false, |any, time| any | (*time != zero)) => 0,
+                true => pick(times, |_, time| time != zero),
                 false => n,
             };
             if n > 0 {
@@ -327,24 +393,30 @@ impl Group {
 
     /// The two directions of the wire, and whether cause came before effect.
     #[inline(always)]
-    fn ways(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
+    fn ways<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
         if plan.crossings.is_empty() {
             return;
         }
-        let Scratch {
+        let Columns {
             at,
-            sum,
             total,
             offsets,
             bounds,
             ..
-        } = scratch;
+        } = columns;
         let (offsets, bounds) = (&offsets[..n], &bounds[..n]);
-        let bounded = |bound: &i64| *bound != NO_BOUND;
+        let zero = T::default();
+        let bounded = |bound: &T| *bound >= zero;
         let all = bounds.iter().filter(|bound| bounded(bound)).count();
-        // 1: in order so far.
-        let in_order = &mut sum[..n];
-        in_order.fill(1);
+        // So far.
+        let mut in_order = [true; BATCH];
+        let in_order = &mut in_order[..n];
         let mut came_in: Option<u8> = None;
         for crossing in &plan.crossings {
             let times = &mut total[..n];
@@ -352,14 +424,14 @@ impl Group {
             if let Some(came_in) = came_in {
                 subtract(times, at, came_in, crossing.from);
                 for (in_order, time) in in_order.iter_mut().zip(&*times) {
-                    *in_order &= i64::from(*time >= 0);
+                    *in_order &= *time >= zero;
                 }
             }
             subtract(times, at, crossing.from, crossing.to);
             let known = offsets.iter().zip(bounds);
             for ((time, in_order), (ns, bound)) in times.iter_mut().zip(&mut *in_order).zip(known) {
                 *time = crossing.time(*time, *ns);
-                *in_order &= i64::from(*time >= -*bound);
+                *in_order &= *time >= zero.minus(*bound);
             }
             came_in = Some(crossing.to);
             if let Some(way) = crossing.way.filter(|_| all > 0) {
@@ -369,13 +441,12 @@ impl Group {
                 self.component_mut(way).record_all(&times[..all]);
             }
         }
-        let most = bounds.iter().fold(0, |most: i64, bound| most.max(*bound));
-        self.bound = self.bound.max(most.unsigned_abs());
+        let most = bounds.iter().fold(zero, |most, bound| most.max(*bound));
+        self.bound = self.bound.max(most.into().unsigned_abs());
         checks.in_order_of += all as u64;
         let in_order = in_order.iter().zip(bounds);
-        checks.in_order += in_order
-            .map(|(in_order, bound)| *in_order as u64 & u64::from(bounded(bound)))
-            .sum::<u64>();
+        let in_order = in_order.filter(|(in_order, bound)| **in_order && bounded(bound));
+        checks.in_order += in_order.count() as u64;
     }
 
     #[inline]

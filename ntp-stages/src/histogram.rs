@@ -6,6 +6,7 @@
 //! that occur only. A group has some thirty of these, and a time seldom
 //! spreads over more than a few hundred buckets.
 
+use crate::time::Time;
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Range;
 
@@ -76,7 +77,7 @@ fn bucket(magnitude: u64) -> usize {
 /// of the fraction of a float are power and part already. Branches nowhere, so
 /// that several are worked out at once.
 #[inline(always)]
-fn bucket_of_small(magnitude: u64) -> u32 {
+pub(crate) fn bucket_of_small(magnitude: u64) -> u32 {
     // Exact: the float's last bit stands for 1.
     let float = f64::from_bits(magnitude | EXACT.to_bits()) - EXACT;
     let parts = (float.to_bits() >> (f64::MANTISSA_DIGITS - 1 - PARTS_BITS)) as u32;
@@ -88,6 +89,24 @@ fn bucket_of_small(magnitude: u64) -> u32 {
         large
     }
 }
+
+/// The same of one of 31 bits, for which a smaller float will do.
+#[inline(always)]
+pub(crate) fn bucket_of_smallest(magnitude: i32) -> u32 {
+    // Clears a bit below those that count and above those that are rounded
+    // off: nothing is carried up.
+    let float = (magnitude & !(magnitude >> 16)) as f32;
+    let parts = float.to_bits() >> (f32::MANTISSA_DIGITS - 1 - PARTS_BITS);
+    let large = parts.wrapping_sub((127 + PARTS_BITS - 1) << PARTS_BITS);
+    if magnitude < PAGE as i32 {
+        magnitude as u32
+    } else {
+        large
+    }
+}
+
+/// The largest value for [`bucket_of_small`].
+pub(crate) const SMALL: i64 = EXACT as i64 - 1;
 
 /// Integers below it are exact in a float whose last bit stands for 1: 52 days, in ns.
 const EXACT: f64 = (1u64 << (f64::MANTISSA_DIGITS - 1)) as f64;
@@ -102,7 +121,7 @@ fn middle(bucket: usize) -> u64 {
 impl Counts {
     /// Counts values below [`EXACT`] whose buckets lie from `low` to `high`.
     #[inline(always)]
-    fn count_small(&mut self, values: &[i64], low: usize, high: usize) {
+    fn count_small<T: Time>(&mut self, values: &[T], low: usize, high: usize) {
         self.room(low, high);
         for values in values.chunks(WAITING) {
             if self.waits + values.len() > WAITING {
@@ -111,7 +130,7 @@ impl Counts {
             let waiting = &mut self.waiting[self.waits..][..values.len()];
             let first = self.first as u32;
             for (place, value) in waiting.iter_mut().zip(values) {
-                *place = bucket_of_small(*value as u64).wrapping_sub(first) as u16;
+                *place = value.bucket().wrapping_sub(first) as u16;
             }
             self.waits += values.len();
         }
@@ -269,15 +288,13 @@ impl Histogram {
         counts.count(bucket(value.unsigned_abs()));
     }
 
-    /// Counts values of which `min` and `max` lie between 0 and [`Histogram::SMALL`].
+    /// Counts values of which `min` and `max` lie between 0 and [`Time::SMALL`].
     #[inline(always)]
-    pub(crate) fn record_small(&mut self, values: &[i64], min: i64, max: i64) {
+    pub(crate) fn record_small<T: Time>(&mut self, values: &[T], min: T, max: T) {
         self.n += values.len() as u64;
-        (self.up).count_small(values, bucket(min as u64), bucket(max as u64));
+        let bucket = |value: T| bucket(value.into() as u64);
+        self.up.count_small(values, bucket(min), bucket(max));
     }
-
-    /// See [`Histogram::record_small`].
-    pub(crate) const SMALL: i64 = EXACT as i64 - 1;
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Histogram) {
@@ -408,15 +425,29 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_a_bucket_lead_to_the_same() {
+    fn all_ways_to_a_bucket_lead_to_the_same() {
         let powers = (0..52).map(|power| 1u64 << power);
-        let near = powers.flat_map(|power| [power - 1, power, power + 1, power + power / 3]);
+        let near = powers.flat_map(|power| {
+            let part = power >> PARTS_BITS;
+            [
+                power - 1,
+                power,
+                power + 1,
+                power + power / 3,
+                power + 7 * part - u64::from(part > 0),
+            ]
+        });
         let numbers = numbers(10_000, 4, false);
-        let numbers = numbers
-            .iter()
-            .map(|value| *value as u64 & Histogram::SMALL as u64);
-        for value in near.chain(numbers).chain([0, Histogram::SMALL as u64]) {
+        let numbers = numbers.iter().map(|value| *value as u64 & SMALL as u64);
+        for value in near.chain(numbers).chain([0, SMALL as u64]) {
             assert_eq!(bucket_of_small(value) as usize, bucket(value), "{value}");
+            if let Ok(smallest) = i32::try_from(value) {
+                assert_eq!(
+                    bucket_of_smallest(smallest) as usize,
+                    bucket(value),
+                    "{value}"
+                );
+            }
         }
         // Values below 2048 have two pages.
         assert_eq!(bucket(u64::MAX), (65 - PARTS_BITS as usize) * PAGE - 1);

@@ -23,6 +23,7 @@ mod route;
 pub mod rules;
 pub mod stats;
 pub mod table;
+mod time;
 mod warnings;
 
 pub use engine::{Engine, Options};

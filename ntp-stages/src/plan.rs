@@ -8,6 +8,7 @@ use crate::paths::{PATHS, Path, Step};
 use crate::rules::{
     COMPONENTS, Direction, HIDDEN_BY_TLS, Id, Place, Rank, Record as RecordWhen, Stage,
 };
+use crate::time::Time;
 use ntp_record::{Point, Role};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -94,10 +95,10 @@ impl Crossing {
     /// Time of the way, ns, from the difference of the two clocks' readings
     /// and the estimated offset (target's clock minus host's).
     #[inline]
-    pub fn time(&self, difference: i64, offset_ns: i64) -> i64 {
+    pub(crate) fn time<T: Time>(&self, difference: T, offset: T) -> T {
         match self.direction {
-            Direction::Out => difference.wrapping_sub(offset_ns),
-            Direction::Back => difference.wrapping_add(offset_ns),
+            Direction::Out => difference.minus(offset),
+            Direction::Back => difference.plus(offset),
         }
     }
 }
