@@ -3,9 +3,8 @@
 use crate::group::Offset;
 use crate::keys;
 use crate::machines;
-use crate::recent::Recent;
 use ntp_record::row::{Clock, KeyValue, View};
-use ntp_record::{Joined, Role, Segment};
+use ntp_record::{Role, Segment};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -15,7 +14,6 @@ pub struct Clocks {
     pairs: Vec<Pair>,
     by_clock: BTreeMap<[OneClock; 2], usize>,
     by_connection: FxHashMap<(u32, u32), usize>,
-    recent: Recent<(u32, u32), usize>,
 }
 
 /// Name of a machine, and the boot whose clock it is, empty when that is not known.
@@ -32,22 +30,14 @@ struct Pair {
     unbounded: u64,
 }
 
-/// For [`Recent`].
-#[inline]
-fn place((host, target): (u32, u32)) -> u64 {
-    u64::from(host) << 32 | u64::from(target)
-}
-
 /// Connection pairs remembered at most; more are looked up by name again.
 const REMEMBERED: usize = 1 << 16;
 
 impl Clocks {
-    /// Takes in the offset at a command that began at `begin_ns` of the host's clock.
+    /// Takes in the offset at a command that began at `begin_ns` of the host's
+    /// clock, between the machines that [`Clocks::find`] gave.
     #[inline]
-    pub fn record(&mut self, segment: &Segment, joined: &Joined, begin_ns: u64, offset: Offset) {
-        let connections = (joined.host.conn, joined.target.conn);
-        let known = self.recent.get(place(connections), &connections);
-        let place = known.unwrap_or_else(|| self.look_up(segment, connections));
+    pub fn record(&mut self, place: usize, begin_ns: u64, offset: Offset) {
         let pair = &mut self.pairs[place];
         if pair.n == 0 || begin_ns < pair.first.0 {
             pair.first = (begin_ns, offset.ns);
@@ -65,8 +55,9 @@ impl Clocks {
         }
     }
 
-    fn look_up(&mut self, segment: &Segment, connections: (u32, u32)) -> usize {
-        let place = match self.by_connection.get(&connections) {
+    /// Number of the pair of machines of a host's and a target's connection.
+    pub fn find(&mut self, segment: &Segment, connections: (u32, u32)) -> usize {
+        match self.by_connection.get(&connections) {
             Some(place) => *place,
             None => {
                 let name = |value| match value {
@@ -99,15 +90,12 @@ impl Clocks {
                 self.by_connection.insert(connections, place);
                 place
             }
-        };
-        (self.recent).set(self::place(connections), connections, place);
-        place
+        }
     }
 
     /// Connection numbers mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_connection.clear();
-        self.recent.clear();
     }
 
     /// One row a pair of machines.

@@ -66,7 +66,6 @@ impl<'a> Command<'a> {
     }
 
     /// What its plan depends on.
-    #[inline]
     pub(crate) fn kind(&self) -> Kind {
         let [host, target] = self.sides;
         let flags = host.flags | target.flags;
@@ -107,13 +106,4 @@ pub(crate) struct Kind {
     pub(crate) tls: bool,
     /// Bits of [`When`].
     pub(crate) when: u8,
-}
-
-impl Kind {
-    /// For [`Recent`](crate::recent::Recent).
-    #[inline]
-    pub(crate) fn place(&self) -> u64 {
-        let rest = u64::from(self.r2t) << 8 | u64::from(self.when);
-        rest << 32 | u64::from(self.present)
-    }
 }

@@ -2,7 +2,6 @@
 
 use crate::command::Command;
 use crate::keys::{By, Raw};
-use crate::recent::Recent;
 use ntp_record::Segment;
 use ntp_record::row::{KeyValue, View};
 use rustc_hash::FxHashMap;
@@ -26,13 +25,6 @@ pub struct Directory {
     by_key: HashMap<(View, Option<Vec<KeyValue>>), u32>,
     /// The same by the numbers of the current segment.
     by_raw: FxHashMap<(View, Raw), u32>,
-    recent: Recent<(View, Raw), u32>,
-}
-
-/// For [`Recent`].
-#[inline]
-fn place(raw: &Raw) -> u64 {
-    (raw.iter()).fold(0, |place, key| place.rotate_left(9) ^ u64::from(*key))
 }
 
 /// Raw keys remembered at most; more are looked up by name again.
@@ -47,24 +39,16 @@ impl Directory {
             entries: Vec::new(),
             by_key: HashMap::new(),
             by_raw: FxHashMap::default(),
-            recent: Recent::default(),
         }
     }
 
     /// Number of the command's group.
-    #[inline]
     pub fn find(&mut self, segment: &Segment, command: &Command<'_>) -> u32 {
         let key = (command.view(), self.by.raw(command));
-        let place = place(&key.1);
-        if let Some(number) = self.recent.get(place, &key) {
-            return number;
-        }
-        let number = match self.by_raw.get(&key) {
+        match self.by_raw.get(&key) {
             Some(number) => *number,
             None => self.look_up(segment, key),
-        };
-        self.recent.set(place, key, number);
-        number
+        }
     }
 
     fn look_up(&mut self, segment: &Segment, (view, raw): (View, Raw)) -> u32 {
@@ -89,7 +73,6 @@ impl Directory {
     /// Numbers of records mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_raw.clear();
-        self.recent.clear();
     }
 
     /// A group's entry.

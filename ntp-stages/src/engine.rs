@@ -2,16 +2,17 @@
 
 mod summary;
 
-use crate::batch::{Batch, Batches, Place};
+use crate::batch::{Batches, Ends, Place};
 use crate::clocks::Clocks;
 use crate::command::Command;
 use crate::directory::Directory;
-use crate::group::{Checks, Offset, Sample, Scratch};
+use crate::group::{Checks, Offset, Scratch};
 use crate::keys::By;
 use crate::machines::CommonTime;
 use crate::plan::Plans;
 use crate::recordings::Recordings;
 use crate::report;
+use crate::route::{Looks, Route, Routes};
 use crate::table::{Intervals, Table};
 use ntp_record::row::{self, Machine, Report, Row, View};
 use ntp_record::{Header, Item, Joined, Record, Role, Segment, Stack, Totals, Transport};
@@ -57,6 +58,8 @@ pub struct Engine {
     sampling_seen: Option<(u32, u32)>,
     open: bool,
     plans: Plans,
+    routes: Routes,
+    batches: Batches,
     directory: Directory,
     total: Table,
     intervals: Option<Intervals>,
@@ -89,6 +92,8 @@ impl Engine {
             sampling_seen: None,
             open: false,
             plans: Plans::default(),
+            routes: Routes::default(),
+            batches: Batches::default(),
             report: Report {
                 by: by.names(),
                 interval_s: intervals.as_ref().map(Intervals::seconds),
@@ -137,6 +142,7 @@ impl Engine {
                 self.directory.forget_names();
                 self.clocks.forget_names();
                 self.common.forget_names();
+                self.routes.clear();
             }
             Item::Records(records) => self.records(records),
             Item::Joined(joined) => self.joined(joined),
@@ -191,6 +197,7 @@ impl Engine {
         self.open = !rebuilt;
         self.directory.forget_names();
         self.clocks.forget_names();
+        self.routes.clear();
         if let Some(intervals) = &mut self.intervals {
             intervals.begin(base);
         }
@@ -198,6 +205,7 @@ impl Engine {
 
     /// A segment is over: with a header after it, or at the end.
     fn close(&mut self) {
+        self.take_in_all();
         self.write_intervals(true);
         self.recordings.close(&self.segment, self.directory.by());
         if self.open {
@@ -265,16 +273,8 @@ impl Engine {
             Role::Host => self.books.host += records.len() as u64,
             Role::Target => self.books.target += records.len() as u64,
         }
-        self.commands(records.iter().map(|record| {
-            let command = Command::alone(record, role);
-            (
-                Sample {
-                    command,
-                    offset: None,
-                },
-                None,
-            )
-        }));
+        let commands = records.iter().map(|record| Command::alone(record, role));
+        self.commands(commands.map(|command| (command, None)));
     }
 
     fn joined(&mut self, joined: &[Joined]) {
@@ -293,65 +293,79 @@ impl Engine {
         self.commands(joined.iter().map(|joined| {
             let command = Command::joined(&joined.host, &joined.target);
             let offset = Offset::new(joined.offset_ns, joined.offset_bound_ns);
-            (
-                Sample {
-                    command,
-                    offset: Some(offset),
-                },
-                Some(joined),
-            )
+            (command, Some(offset))
         }));
     }
 
-    /// Sorts commands into batches of one place and one plan, and takes those in.
-    fn commands<'a>(&mut self, samples: impl Iterator<Item = (Sample<'a>, Option<&'a Joined>)>) {
-        let mut batches = Batches::default();
+    /// Sorts commands into batches of one place and one plan, and takes in those that are full.
+    fn commands<'a>(&mut self, commands: impl Iterator<Item = (Command<'a>, Option<Offset>)>) {
+        let by_cpu = self.directory.by().by_cpu();
         let mut seen: Option<(View, u64, u64)> = None;
         let mut unplaced = None;
-        for (sample, joined) in samples {
-            let command = &sample.command;
-            let number = self.plans.find(command);
-            let plan = match self.plans.get(number) {
-                Ok(plan) => plan,
+        for (command, offset) in commands {
+            let looks = Looks::of(&command, by_cpu);
+            let route = self.routes.find(&looks, || {
+                let plan = self.plans.find(&command);
+                let (begin, end) = match self.plans.get(plan) {
+                    Ok(plan) => (plan.begin, plan.end),
+                    Err(what) => return Err(*what),
+                };
+                let (host, target) = (command.main().conn, command.last().conn);
+                Ok(Route {
+                    group: self.directory.find(&self.segment, &command),
+                    plan,
+                    begin,
+                    end,
+                    behind: self.common.behind(&self.segment, host),
+                    clocks: match offset {
+                        Some(_) => self.clocks.find(&self.segment, (host, target)),
+                        None => 0,
+                    },
+                    ends: Ends::of(command.main()),
+                    batch: 0,
+                })
+            });
+            let route = match route {
+                Ok(route) => route,
                 Err(what) => {
-                    *self.books.left_out.entry((*what).to_owned()).or_default() += 1;
+                    *self.books.left_out.entry(what.to_owned()).or_default() += 1;
                     continue;
                 }
             };
-            let (begin, end) = (command.at(plan.begin), command.at(plan.end));
-            let behind = self.common.behind(&self.segment, command.main().conn);
-            match behind {
+            let (begin, end) = (command.at(route.begin), command.at(route.end));
+            if let Some(offset) = offset {
+                self.clocks.record(route.clocks, begin, offset);
+            }
+            let mut interval = None;
+            match route.behind {
                 Some(behind) => {
                     let (begin, end) = (begin.saturating_add(behind), end.saturating_add(behind));
                     let (_, first, last) = seen.unwrap_or((command.view(), begin, end));
                     seen = Some((command.view(), first.min(begin), last.max(end)));
+                    if let Some(intervals) = &mut self.intervals {
+                        interval = intervals.number(end);
+                        self.books.late += u64::from(interval.is_none());
+                    }
                 }
                 None => {
                     unplaced = Some(command.view());
                     self.unplaced += 1;
                 }
             }
-            if let (Some(joined), Some(offset)) = (joined, sample.offset) {
-                self.clocks.record(&self.segment, joined, begin, offset);
-            }
-            let interval = match (&mut self.intervals, behind) {
-                (Some(intervals), Some(behind)) => {
-                    let interval = intervals.number(end.saturating_add(behind));
-                    self.books.late += u64::from(interval.is_none());
-                    interval
-                }
-                _ => None,
-            };
             let place = Place {
                 interval,
-                group: self.directory.find(&self.segment, command),
-                plan: number,
+                group: route.group,
+                plan: route.plan,
             };
-            if let Some(full) = batches.push(place, sample) {
-                self.take_in(full);
+            let number = self.batches.find(place, route.batch);
+            route.batch = number;
+            if (self.batches.get(number)).push(&command, offset, route.ends) {
+                self.take_in(number);
+            }
+            if self.batches.full() {
+                self.take_in_all();
             }
         }
-        batches.rest().for_each(|batch| self.take_in(batch));
         if let Some((view, first, last)) = seen {
             self.recordings.seen(view, first, last);
         }
@@ -360,34 +374,45 @@ impl Engine {
         }
         self.write_intervals(false);
         if self.plans.full() {
+            self.take_in_all();
             self.settle();
             self.plans.clear();
+            self.routes.clear();
         }
     }
 
-    fn take_in(&mut self, batch: Batch<'_>) {
-        let Batch { place, samples } = batch;
+    /// Takes in the commands of a batch.
+    fn take_in(&mut self, number: u32) {
+        let batch = self.batches.get(number);
+        let place = batch.place();
         let Ok(plan) = self.plans.get(place.plan) else {
             return;
         };
         let table = match (&mut self.intervals, place.interval) {
             (Some(intervals), Some(number)) => {
                 let slice = intervals.slice(number);
-                slice.records += samples.len() as u64;
+                slice.records += batch.times().len() as u64;
                 &mut slice.table
             }
             _ => &mut self.total,
         };
-        self.books.reported += samples.len() as u64;
-        let group = table.get(place.group);
-        group.record(
-            &samples,
-            place.plan,
+        self.books.reported += batch.times().len() as u64;
+        table.get(place.group).record(
+            batch,
             plan,
             self.sampling,
             &mut self.scratch,
             &mut self.checks,
         );
+        batch.clear();
+    }
+
+    /// Takes in whatever waits for more.
+    fn take_in_all(&mut self) {
+        self.batches
+            .numbers()
+            .for_each(|number| self.take_in(number));
+        self.batches.clear();
     }
 
     /// Tells that time passed, ns of the recording's clock: intervals may be over.
@@ -408,6 +433,10 @@ impl Engine {
     }
 
     fn write_intervals(&mut self, all: bool) {
+        let over = |intervals: &Intervals| intervals.over(all).is_some();
+        if self.intervals.as_ref().is_some_and(over) {
+            self.take_in_all();
+        }
         while let Some((span, mut slice)) = self
             .intervals
             .as_mut()

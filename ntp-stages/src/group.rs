@@ -1,10 +1,11 @@
 //! What is known of the commands that share a key.
 
-use crate::command::{Command, SLOTS};
+use crate::batch::{BATCH, Batch, Ends, NO_BOUND, Times};
+use crate::command::SLOTS;
 use crate::plan::{Absorbed, MEASURED, Plan, Plans};
 use crate::rules::{COMPONENTS, Id, Stage};
 use crate::stats::{Squares, Stat};
-use ntp_record::Flags;
+use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// Estimated difference of the clocks at a command, ns: target minus host, and its bound.
@@ -26,76 +27,136 @@ impl Offset {
     }
 }
 
-/// A command to take in.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// The command.
-    pub command: Command<'a>,
-    /// Of a joined one.
-    pub offset: Option<Offset>,
+/// Room to work in, kept from batch to batch.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    narrow: Columns<i32>,
+    wide: Columns<i64>,
 }
-
-/// Commands worked on at once: their timestamps fit into the nearest cache.
-pub const BATCH: usize = 64;
 
 /// One time of each command of a batch.
-type Column = [i64; BATCH];
+type Column<T> = [T; BATCH];
 
-/// Room to work in, kept from batch to batch.
+/// The times of a batch, in columns.
 #[derive(Debug)]
-pub struct Scratch {
+struct Columns<T> {
     /// Times of the points, by slot: what is needed of the commands, read once.
-    at: Box<[Column; SLOTS]>,
+    at: Box<[Column<T>; SLOTS]>,
     /// Times of the components, by place in [`Plan::measured`].
-    times: Box<[Column; MEASURED]>,
-    stages: [Column; Stage::ALL.len()],
-    sum: Column,
-    total: Column,
+    times: Box<[Column<T>; MEASURED]>,
+    stages: [Column<T>; Stage::ALL.len()],
+    sum: Column<T>,
+    total: Column<T>,
+    /// Offsets of the clocks and their bounds.
+    offsets: Column<T>,
+    bounds: Column<T>,
 }
 
-impl Default for Scratch {
+/// A command fits into 32 bits when on each machine all its points lie so
+/// near to its first one, ns, and the offset of the clocks to what those two
+/// differ by: no sum of a plan's differences is larger than 16 times as much.
+const NEAR: u64 = 1 << 26;
+
+impl<T: Time> Default for Columns<T> {
     fn default() -> Self {
-        let column = [0; BATCH];
-        Scratch {
+        let column = [T::default(); BATCH];
+        Columns {
             at: Box::new([column; SLOTS]),
             times: Box::new([column; MEASURED]),
             stages: [column; Stage::ALL.len()],
             sum: column,
             total: column,
+            offsets: column,
+            bounds: column,
         }
     }
 }
 
-impl Scratch {
+impl<T: Time> Columns<T> {
+    /// Reads what the plan needs of the commands; with `near`, as times since
+    /// somewhat before the first point on each machine. Tells whether all are
+    /// near to it.
     #[inline(always)]
-    fn load(&mut self, samples: &[Sample<'_>], plan: &Plan) {
-        for slot in &plan.slots {
-            for (at, sample) in self.at[usize::from(*slot)].iter_mut().zip(samples) {
-                *at = sample.command.at(*slot) as i64;
+    fn load(&mut self, commands: &[Times], plan: &Plan, near: bool) -> bool {
+        let mut bases = [[0; BATCH]; 2];
+        let mut all = 0;
+        for (side, bases) in bases.iter_mut().enumerate() {
+            let mut slots = plan.slots.iter().map(|slot| usize::from(*slot % 32));
+            let Some(first) = slots.find(|slot| slot / 16 == side).filter(|_| near) else {
+                continue;
+            };
+            for (base, times) in bases.iter_mut().zip(commands) {
+                *base = times.at[side][first % 16].wrapping_sub(NEAR / 2);
             }
         }
+        for slot in plan.slots.iter().map(|slot| usize::from(*slot % 32)) {
+            let (side, point) = (slot / 16, slot % 16);
+            let column = self.at[slot].iter_mut().zip(&bases[side]);
+            for ((at, base), times) in column.zip(commands) {
+                let since = times.at[side][point].wrapping_sub(*base);
+                all |= since;
+                *at = T::of(since as i64);
+            }
+        }
+        if !plan.crossings.is_empty() {
+            let known = self.offsets.iter_mut().zip(&mut self.bounds);
+            let bases = bases[0].iter().zip(&bases[1]);
+            for (((offset, bound), (host, target)), times) in known.zip(bases).zip(commands) {
+                let apart = target.wrapping_sub(*host) as i64;
+                let rest = match times.bound {
+                    NO_BOUND => 0,
+                    _ => times.offset.wrapping_sub(apart),
+                };
+                all |= rest.wrapping_add(NEAR as i64 / 2) as u64;
+                all |= times.bound.wrapping_sub(NO_BOUND) as u64;
+                (*offset, *bound) = (T::of(rest), T::of(times.bound));
+            }
+        }
+        all < NEAR
     }
 }
 
-/// Damaged timestamps may be anything: wrapping keeps sums exact and never panics.
 #[inline(always)]
-fn subtract(into: &mut [i64], at: &[Column; SLOTS], from: u8, to: u8) {
+fn subtract<T: Time>(into: &mut [T], at: &[Column<T>; SLOTS], from: u8, to: u8) {
     let (from, to) = (&at[usize::from(from)], &at[usize::from(to)]);
     for ((into, from), to) in into.iter_mut().zip(from).zip(to) {
-        *into = to.wrapping_sub(*from);
+        *into = to.minus(*from);
     }
 }
 
 #[inline(always)]
-fn add(into: &mut [i64], from: &Column) {
+fn add<T: Time>(into: &mut [T], from: impl Iterator<Item = T>) {
     into.iter_mut()
         .zip(from)
-        .for_each(|(into, from)| *into = into.wrapping_add(*from));
+        .for_each(|(into, from)| *into = into.plus(from));
+}
+
+/// Which columns hold something of this batch already.
+#[derive(Default)]
+struct Begun(u64);
+
+impl Begun {
+    fn has(&self, column: usize) -> bool {
+        self.0 >> column & 1 != 0
+    }
+
+    /// Adds times to those of a column.
+    #[inline(always)]
+    fn add<T: Time>(&mut self, column: usize, into: &mut [T], from: impl Iterator<Item = T>) {
+        if self.has(column) {
+            add(into, from);
+        } else {
+            into.iter_mut()
+                .zip(from)
+                .for_each(|(into, from)| *into = from);
+            self.0 |= 1 << column;
+        }
+    }
 }
 
 /// Moves the values that are wanted to the front; gives back how many.
 #[inline(always)]
-fn pick(values: &mut [i64], wanted: impl Fn(usize, i64) -> bool) -> usize {
+fn pick<T: Time>(values: &mut [T], wanted: impl Fn(usize, T) -> bool) -> usize {
     let mut n = 0;
     for place in 0..values.len() {
         let value = values[place];
@@ -155,33 +216,35 @@ impl Group {
     ///
     /// Component by component, not command by command: so the few statistics
     /// in use stay close, and times of many commands are taken at once.
-    pub fn record(
+    pub(crate) fn record(
         &mut self,
-        samples: &[Sample<'_>],
-        number: u32,
+        batch: &Batch,
         plan: &Plan,
         sampling: u32,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        for samples in samples.chunks(BATCH) {
-            self.endings(samples, sampling);
-            #[cfg(target_arch = "x86_64")]
-            if wide() {
-                // SAFETY: the CPU has what the function is compiled for.
-                #[expect(unsafe_code, reason = "compiled for newer CPUs than the rest")]
-                unsafe {
-                    self.batch_wide(samples, plan, scratch, checks);
-                };
-                continue;
-            }
-            self.batch(samples, plan, scratch, checks);
+        let n = batch.times().len() as u64;
+        let number = batch.place().plan as usize;
+        if n == 0 {
+            return;
         }
-        self.with_target += u64::from(plan.with_target) * samples.len() as u64;
-        if self.plans.len() <= number as usize {
-            self.plans.resize(number as usize + 1, 0);
+        self.ended(batch.ends(), u64::from(sampling), n);
+        self.with_target += u64::from(plan.with_target) * n;
+        if self.plans.len() <= number {
+            self.plans.resize(number + 1, 0);
         }
-        self.plans[number as usize] += samples.len() as u64;
+        self.plans[number] += n;
+        #[cfg(target_arch = "x86_64")]
+        if wide() {
+            // SAFETY: the CPU has what the function is compiled for.
+            #[expect(unsafe_code, reason = "compiled for newer CPUs than the rest")]
+            unsafe {
+                self.batch_wide(batch.times(), plan, scratch, checks);
+            };
+            return;
+        }
+        self.batch(batch.times(), plan, scratch, checks);
     }
 
     /// [`Group::batch`] with instructions that take four times at once.
@@ -189,96 +252,113 @@ impl Group {
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
     fn batch_wide(
         &mut self,
-        samples: &[Sample<'_>],
+        commands: &[Times],
         plan: &Plan,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        self.batch(samples, plan, scratch, checks);
+        self.batch(commands, plan, scratch, checks);
     }
 
     #[inline(always)]
     fn batch(
         &mut self,
-        samples: &[Sample<'_>],
+        commands: &[Times],
         plan: &Plan,
         scratch: &mut Scratch,
         checks: &mut Checks,
     ) {
-        scratch.load(samples, plan);
-        self.times(samples.len(), plan, scratch, checks);
-        self.inside(samples.len(), plan, scratch, checks);
-        self.ways(samples, plan, scratch, checks);
+        let Scratch { narrow, wide } = scratch;
+        if narrow.load(commands, plan, true) {
+            self.columns(commands.len(), plan, narrow, checks);
+        } else {
+            wide.load(commands, plan, false);
+            self.columns(commands.len(), plan, wide, checks);
+        }
     }
 
-    /// How the commands ended, and what they stand for.
-    fn endings(&mut self, samples: &[Sample<'_>], sampling: u32) {
-        self.standing_for += u64::from(sampling) * samples.len() as u64;
-        let mut bytes = 0u64;
-        for sample in samples {
-            let record = sample.command.main();
-            bytes += u64::from(record.bytes);
-            self.failed += u64::from(record.status != 0);
-            self.retried += u64::from(record.has(Flags::Retried) || record.retries != 0);
-            self.timed_out += u64::from(record.has(Flags::TimedOut));
-            self.cancelled += u64::from(record.has(Flags::Cancelled));
-        }
+    #[inline(always)]
+    fn columns<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        self.times(n, plan, columns, checks);
+        self.inside(n, plan, columns, checks);
+        self.ways(n, plan, columns, checks);
+    }
+
+    /// How `n` commands ended, and what they stand for.
+    fn ended(&mut self, ends: Ends, sampling: u64, n: u64) {
+        let Ends {
+            bytes,
+            failed,
+            retried,
+            timed_out,
+            cancelled,
+        } = ends;
+        self.standing_for += sampling * n;
         self.bytes += u128::from(bytes) * u128::from(sampling);
+        self.failed += failed;
+        self.retried += retried;
+        self.timed_out += timed_out;
+        self.cancelled += cancelled;
     }
 
     /// Components, stages, and whether they add up to the end-to-end time.
     #[inline(always)]
-    fn times(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
-        let Scratch {
+    fn times<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        let Columns {
             at,
             times,
             stages,
             sum,
             total,
-        } = scratch;
-        let total = &mut total[..n];
+            ..
+        } = columns;
+        let (total, sum) = (&mut total[..n], &mut sum[..n]);
         subtract(total, at, plan.begin, plan.end);
         self.latency.record_all(total);
         self.squares.record_all(total);
-        times[..plan.measured.len()]
-            .iter_mut()
-            .for_each(|times| times[..n].fill(0));
+        let (mut measured, mut seen) = (Begun::default(), Begun::default());
         for term in &plan.terms {
             let (from, to) = (&at[usize::from(term.from)], &at[usize::from(term.to)]);
             let times = &mut times[usize::from(term.measured)][..n];
-            for ((time, from), to) in times.iter_mut().zip(from).zip(to) {
-                *time = time.wrapping_add(to.wrapping_sub(*from));
-            }
+            let time = from.iter().zip(to).map(|(from, to)| to.minus(*from));
+            measured.add(term.measured.into(), times, time);
         }
-        let mut seen = 0u8;
-        let sum = &mut sum[..n];
-        sum.fill(0);
-        for (place, measured) in plan.measured.iter().enumerate() {
+        for (place, of) in plan.measured.iter().enumerate() {
             let own = times[place];
-            let negative = self.component_mut(measured.id).record_all(&own[..n]);
-            if measured.computed {
+            let own = &own[..n];
+            let negative = self.component_mut(of.id).record_all(own);
+            if of.computed {
                 checks.wire_negative += negative;
-            } else if !measured.of_parts {
+            } else if !of.of_parts {
                 checks.out_of_order += negative;
             }
-            match measured.parent {
-                Some(parent) => add(&mut times[usize::from(parent)][..n], &own),
-                None => {
-                    let stage = measured.stage as usize;
-                    if seen >> stage & 1 == 0 {
-                        stages[stage][..n].fill(0);
-                        seen |= 1 << stage;
-                    }
-                    add(&mut stages[stage][..n], &own);
-                    add(sum, &own);
-                }
+            match of.parent.map(usize::from) {
+                Some(parent) => measured.add(parent, &mut times[parent][..n], own.iter().copied()),
+                None => seen.add(
+                    of.stage as usize,
+                    &mut stages[of.stage as usize][..n],
+                    own.iter().copied(),
+                ),
             }
         }
+        sum.fill(T::default());
         for (stage, times) in stages.iter().enumerate() {
-            if seen >> stage & 1 != 0 {
-                self.stages[stage]
-                    .get_or_insert_default()
-                    .record_all(&times[..n]);
+            if seen.has(stage) {
+                let times = &times[..n];
+                add(sum, times.iter().copied());
+                self.stages[stage].get_or_insert_default().record_all(times);
             }
         }
         let pairs = sum.iter().zip(&*total);
@@ -289,13 +369,20 @@ impl Group {
 
     /// Informative differences.
     #[inline(always)]
-    fn inside(&mut self, n: usize, plan: &Plan, scratch: &mut Scratch, checks: &mut Checks) {
+    fn inside<T: Time>(
+        &mut self,
+        n: usize,
+        plan: &Plan,
+        columns: &mut Columns<T>,
+        checks: &mut Checks,
+    ) {
+        let zero = T::default();
         for inside in &plan.inside {
-            let times = &mut scratch.total[..n];
-            subtract(times, &scratch.at, inside.from, inside.to);
+            let times = &mut columns.total[..n];
+            subtract(times, &columns.at, inside.from, inside.to);
             let n = match inside.not_zero {
-                true if times.iter().fold(0, |all, time| all | time) == 0 => 0,
-                true => pick(times, |_, time| time != 0),
+                true if !times.iter().fold(false, |any, time| any | (*time != zero)) => 0,
+                true => pick(times, |_, time| time != zero),
                 false => n,
             };
             if n > 0 {
@@ -306,29 +393,30 @@ impl Group {
 
     /// The two directions of the wire, and whether cause came before effect.
     #[inline(always)]
-    fn ways(
+    fn ways<T: Time>(
         &mut self,
-        samples: &[Sample<'_>],
+        n: usize,
         plan: &Plan,
-        scratch: &mut Scratch,
+        columns: &mut Columns<T>,
         checks: &mut Checks,
     ) {
         if plan.crossings.is_empty() {
             return;
         }
-        let n = samples.len();
-        let Scratch { at, sum, total, .. } = scratch;
-        let (mut offsets, mut bounds, mut bounded) = ([0; BATCH], [0; BATCH], [false; BATCH]);
-        let mut all = 0;
-        for (place, sample) in samples.iter().enumerate() {
-            let known = sample.offset.and_then(|o| Some((o.ns, o.bound?)));
-            (offsets[place], bounds[place]) = known.unwrap_or_default();
-            bounded[place] = known.is_some();
-            all += usize::from(known.is_some());
-        }
-        // 1: in order so far.
-        let in_order = &mut sum[..n];
-        in_order.fill(1);
+        let Columns {
+            at,
+            total,
+            offsets,
+            bounds,
+            ..
+        } = columns;
+        let (offsets, bounds) = (&offsets[..n], &bounds[..n]);
+        let zero = T::default();
+        let bounded = |bound: &T| *bound >= zero;
+        let all = bounds.iter().filter(|bound| bounded(bound)).count();
+        // So far.
+        let mut in_order = [true; BATCH];
+        let in_order = &mut in_order[..n];
         let mut came_in: Option<u8> = None;
         for crossing in &plan.crossings {
             let times = &mut total[..n];
@@ -336,31 +424,29 @@ impl Group {
             if let Some(came_in) = came_in {
                 subtract(times, at, came_in, crossing.from);
                 for (in_order, time) in in_order.iter_mut().zip(&*times) {
-                    *in_order &= i64::from(*time >= 0);
+                    *in_order &= *time >= zero;
                 }
             }
             subtract(times, at, crossing.from, crossing.to);
-            let bounds = offsets.iter().zip(&bounds);
-            for ((time, in_order), (ns, bound)) in times.iter_mut().zip(&mut *in_order).zip(bounds)
-            {
+            let known = offsets.iter().zip(bounds);
+            for ((time, in_order), (ns, bound)) in times.iter_mut().zip(&mut *in_order).zip(known) {
                 *time = crossing.time(*time, *ns);
-                *in_order &= i64::from(*time >= -*bound);
+                *in_order &= *time >= zero.minus(*bound);
             }
             came_in = Some(crossing.to);
             if let Some(way) = crossing.way.filter(|_| all > 0) {
                 if all < n {
-                    pick(times, |place, _| bounded[place]);
+                    pick(times, |place, _| bounded(&bounds[place]));
                 }
                 self.component_mut(way).record_all(&times[..all]);
             }
         }
-        let most = bounds.iter().copied().max().unwrap_or(0);
-        self.bound = self.bound.max(most.unsigned_abs());
+        let most = bounds.iter().fold(zero, |most, bound| most.max(*bound));
+        self.bound = self.bound.max(most.into().unsigned_abs());
         checks.in_order_of += all as u64;
-        let in_order = in_order.iter().zip(bounded);
-        checks.in_order += (in_order
-            .map(|(in_order, bounded)| *in_order as u64 & u64::from(bounded)))
-        .sum::<u64>();
+        let in_order = in_order.iter().zip(bounds);
+        let in_order = in_order.filter(|(in_order, bound)| **in_order && bounded(bound));
+        checks.in_order += in_order.count() as u64;
     }
 
     #[inline]

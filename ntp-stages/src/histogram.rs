@@ -6,34 +6,54 @@
 //! that occur only. A group has some thirty of these, and a time seldom
 //! spreads over more than a few hundred buckets.
 
-use std::collections::BTreeMap;
+use crate::time::Time;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Range;
 
 /// Parts of a power of two.
 const PARTS_BITS: u32 = 10;
 /// Buckets in a page, the piece in which memory is taken: those of a power of two.
 const PAGE: usize = 1 << PARTS_BITS;
-/// Pages of all 64-bit magnitudes: values below 2048 have two.
-const PAGES: usize = 65 - PARTS_BITS as usize;
-
-/// Counts wrap: that each is small keeps those in use in the cache.
-type Page = Option<Box<[u16; PAGE]>>;
 
 /// Counts of the values of one sign.
+///
+/// Those from the lowest to the highest page in use lie in one piece, so that
+/// counting looks at nothing but the count; that each is small keeps those in
+/// use in the cache. Values wait until there are many: one after the other they
+/// find the counts in the nearest cache, which has no room for all histograms.
 #[derive(Clone, Debug)]
 struct Counts {
-    pages: [Page; PAGES],
-    /// How often a bucket's count wrapped.
-    wraps: BTreeMap<u32, u64>,
+    /// Bucket of the first count: the first of a page.
+    first: usize,
+    counts: Vec<u16>,
+    /// What was taken off counts before they could overflow.
+    taken_off: BTreeMap<u32, u64>,
+    /// Values counted since that was seen to.
+    since: u16,
+    /// Places in `counts` of values that wait to be counted: so many of them.
+    waiting: Box<[u16; WAITING]>,
+    waits: usize,
 }
+
+/// Values that wait at most.
+const WAITING: usize = 512;
 
 impl Default for Counts {
     fn default() -> Self {
         Counts {
-            pages: [const { None }; PAGES],
-            wraps: BTreeMap::new(),
+            first: 0,
+            counts: Vec::new(),
+            taken_off: BTreeMap::new(),
+            since: 0,
+            waiting: Box::new([0; WAITING]),
+            waits: 0,
         }
     }
 }
+
+/// So many values are counted before counts above it are cut by it: what is left
+/// is neither 0 nor so much that the next so many overflow it.
+const CUT: u16 = u16::MAX / 2;
 
 /// Counts of signed values.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +77,7 @@ fn bucket(magnitude: u64) -> usize {
 /// of the fraction of a float are power and part already. Branches nowhere, so
 /// that several are worked out at once.
 #[inline(always)]
-fn bucket_of_small(magnitude: u64) -> u32 {
+pub(crate) fn bucket_of_small(magnitude: u64) -> u32 {
     // Exact: the float's last bit stands for 1.
     let float = f64::from_bits(magnitude | EXACT.to_bits()) - EXACT;
     let parts = (float.to_bits() >> (f64::MANTISSA_DIGITS - 1 - PARTS_BITS)) as u32;
@@ -70,6 +90,24 @@ fn bucket_of_small(magnitude: u64) -> u32 {
     }
 }
 
+/// The same of one of 31 bits, for which a smaller float will do.
+#[inline(always)]
+pub(crate) fn bucket_of_smallest(magnitude: i32) -> u32 {
+    // Clears a bit below those that count and above those that are rounded
+    // off: nothing is carried up.
+    let float = (magnitude & !(magnitude >> 16)) as f32;
+    let parts = float.to_bits() >> (f32::MANTISSA_DIGITS - 1 - PARTS_BITS);
+    let large = parts.wrapping_sub((127 + PARTS_BITS - 1) << PARTS_BITS);
+    if magnitude < PAGE as i32 {
+        magnitude as u32
+    } else {
+        large
+    }
+}
+
+/// The largest value for [`bucket_of_small`].
+pub(crate) const SMALL: i64 = EXACT as i64 - 1;
+
 /// Integers below it are exact in a float whose last bit stands for 1: 52 days, in ns.
 const EXACT: f64 = (1u64 << (f64::MANTISSA_DIGITS - 1)) as f64;
 
@@ -81,58 +119,161 @@ fn middle(bucket: usize) -> u64 {
 }
 
 impl Counts {
+    /// Counts values below [`EXACT`] whose buckets lie from `low` to `high`.
     #[inline(always)]
-    fn count(&mut self, bucket: usize) {
-        match &mut self.pages[bucket / PAGE] {
-            Some(page) => {
-                let count = &mut page[bucket % PAGE];
-                *count = count.wrapping_add(1);
-                if *count == 0 {
-                    self.wrap(bucket, 1);
-                }
+    fn count_small<T: Time>(&mut self, values: &[T], low: usize, high: usize) {
+        self.room(low, high);
+        for values in values.chunks(WAITING) {
+            if self.waits + values.len() > WAITING {
+                self.count_waiting();
             }
-            page => page.insert(new_page())[bucket % PAGE] = 1,
+            let waiting = &mut self.waiting[self.waits..][..values.len()];
+            let first = self.first as u32;
+            for (place, value) in waiting.iter_mut().zip(values) {
+                *place = value.bucket().wrapping_sub(first) as u16;
+            }
+            self.waits += values.len();
+        }
+    }
+
+    #[inline(never)]
+    fn count_waiting(&mut self) {
+        self.cut_before(self.waits as u16);
+        let counts = self.counts.as_mut_slice();
+        let mut count = |place: &u16| counts[usize::from(*place)] += 1;
+        // Several at a time: the loop costs as much as a count does.
+        let mut pieces = self.waiting[..self.waits].chunks_exact(8);
+        pieces
+            .by_ref()
+            .for_each(|piece| piece.iter().for_each(&mut count));
+        pieces.remainder().iter().for_each(count);
+        self.waits = 0;
+    }
+
+    fn count(&mut self, bucket: usize) {
+        self.room(bucket, bucket);
+        self.cut_before(1);
+        self.counts[bucket - self.first] += 1;
+    }
+
+    /// So many more are about to be counted.
+    fn cut_before(&mut self, more: u16) {
+        if self.since + more > CUT {
+            self.cut();
+        }
+        self.since += more;
+    }
+
+    /// Makes room for the counts of all buckets from `low` to `high`.
+    #[inline(always)]
+    fn room(&mut self, low: usize, high: usize) {
+        if low < self.first || high >= self.first + self.counts.len() {
+            self.cover(low, high);
         }
     }
 
     #[cold]
-    fn wrap(&mut self, bucket: usize, times: u64) {
-        *self.wraps.entry(bucket as u32).or_default() += times;
+    #[inline(never)]
+    fn cover(&mut self, low: usize, high: usize) {
+        let low = low / PAGE * PAGE;
+        if self.counts.is_empty() {
+            self.first = low;
+        }
+        if low < self.first {
+            // Places are about to change.
+            self.count_waiting();
+            let more = self.first - low;
+            self.counts.splice(..0, std::iter::repeat_n(0, more));
+            self.first = low;
+        }
+        let high = (high / PAGE + 1) * PAGE;
+        if high > self.first + self.counts.len() {
+            self.counts
+                .reserve_exact(high - self.first - self.counts.len());
+            self.counts.resize(high - self.first, 0);
+        }
     }
 
-    fn add(&mut self, other: &Counts) {
-        for (bucket, times) in other.buckets() {
-            let count = &mut self.pages[bucket / PAGE].get_or_insert_with(new_page)[bucket % PAGE];
-            let sum = u64::from(*count) + times;
-            *count = sum as u16;
-            if sum >> 16 != 0 {
-                self.wrap(bucket, sum >> 16);
+    #[cold]
+    #[inline(never)]
+    fn cut(&mut self) {
+        self.since = 0;
+        if self.counts.iter().fold(0, |all, count| all | count) <= CUT {
+            return;
+        }
+        for (place, count) in self.counts.iter_mut().enumerate() {
+            if *count > CUT {
+                *count -= CUT;
+                let bucket = (self.first + place) as u32;
+                *self.taken_off.entry(bucket).or_default() += u64::from(CUT);
             }
         }
     }
 
-    /// Each bucket that occurs, and how often.
+    fn add(&mut self, other: &Counts) {
+        for (bucket, times) in other.buckets() {
+            self.room(bucket, bucket);
+            let count = &mut self.counts[bucket - self.first];
+            let sum = u64::from(*count) + times;
+            // Not 0, and small enough for the next values.
+            *count = (1 + (sum - 1) % u64::from(CUT)) as u16;
+            let rest = sum - u64::from(*count);
+            if rest > 0 {
+                *self.taken_off.entry(bucket as u32).or_default() += rest;
+            }
+        }
+        // Counts that nothing was added to may be large.
+        self.cut();
+        for place in &other.waiting[..other.waits] {
+            self.count(other.first + usize::from(*place));
+        }
+    }
+
+    /// Each bucket that occurs, and how often, but for values that wait.
     fn buckets(&self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
-        let taken = self.pages.iter().enumerate();
-        let taken = taken.filter_map(|(number, page)| Some((number * PAGE, page.as_deref()?)));
-        let counts = taken.flat_map(|(first, page)| {
-            (page.iter().enumerate()).map(move |(slot, count)| (first + slot, u64::from(*count)))
-        });
-        counts.filter_map(|(bucket, count)| {
-            let wraps = match self.wraps.is_empty() {
-                true => 0,
-                false => self.wraps.get(&(bucket as u32)).copied().unwrap_or(0),
-            };
-            let times = (wraps << 16) + count;
-            (times != 0).then_some((bucket, times))
-        })
+        self.pieces().flat_map(|piece| self.buckets_of(piece))
+    }
+
+    /// Buckets in pieces, of which the values are counted quickly.
+    fn pieces(&self) -> impl DoubleEndedIterator<Item = Range<usize>> {
+        let end = self.first + self.counts.len();
+        let firsts = (self.first..end).step_by(PIECE);
+        firsts.map(|first| first..first + PIECE)
+    }
+
+    fn counts_of(&self, piece: &Range<usize>) -> &[u16] {
+        &self.counts[piece.start - self.first..][..PIECE]
+    }
+
+    fn taken_off(&self, piece: &Range<usize>) -> btree_map::Range<'_, u32, u64> {
+        self.taken_off.range(piece.start as u32..piece.end as u32)
+    }
+
+    /// Values in a piece.
+    fn values_of(&self, piece: &Range<usize>) -> u64 {
+        let counts = self.counts_of(piece).iter().map(|count| u32::from(*count));
+        let left: u32 = counts.sum();
+        u64::from(left) + self.taken_off(piece).map(|(_, times)| times).sum::<u64>()
+    }
+
+    /// Each bucket of a piece that occurs, and how often.
+    fn buckets_of(&self, piece: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+        let cut = self.taken_off(&piece).next().is_some();
+        let counts = self.counts_of(&piece).iter().zip(piece);
+        counts
+            .filter(|(count, _)| **count != 0)
+            .map(move |(count, bucket)| {
+                let taken_off = match cut {
+                    true => self.taken_off.get(&(bucket as u32)).copied(),
+                    false => None,
+                };
+                (bucket, taken_off.unwrap_or(0) + u64::from(*count))
+            })
     }
 }
 
-#[cold]
-fn new_page() -> Box<[u16; PAGE]> {
-    Box::new([0; PAGE])
-}
+/// Buckets in a piece of a page.
+const PIECE: usize = 64;
 
 impl Histogram {
     /// Counts one value.
@@ -147,24 +288,13 @@ impl Histogram {
         counts.count(bucket(value.unsigned_abs()));
     }
 
-    /// Counts values that all lie between 0 and [`Histogram::SMALL`].
+    /// Counts values of which `min` and `max` lie between 0 and [`Time::SMALL`].
     #[inline(always)]
-    pub(crate) fn record_small(&mut self, values: &[i64]) {
+    pub(crate) fn record_small<T: Time>(&mut self, values: &[T], min: T, max: T) {
         self.n += values.len() as u64;
-        let mut buckets = [0; 64];
-        for values in values.chunks(buckets.len()) {
-            let buckets = &mut buckets[..values.len()];
-            for (bucket, value) in buckets.iter_mut().zip(values) {
-                *bucket = bucket_of_small(*value as u64);
-            }
-            for bucket in buckets {
-                self.up.count(*bucket as usize);
-            }
-        }
+        let bucket = |value: T| bucket(value.into() as u64);
+        self.up.count_small(values, bucket(min), bucket(max));
     }
-
-    /// See [`Histogram::record_small`].
-    pub(crate) const SMALL: i64 = EXACT as i64 - 1;
 
     /// Adds another's counts.
     pub fn merge(&mut self, other: &Histogram) {
@@ -179,6 +309,11 @@ impl Histogram {
     /// least `part` of `whole` values did not exceed (nearest rank), as the
     /// middle of its bucket; `None` when empty.
     pub fn quantiles<const N: usize>(&self, wanted: [(u64, u64); N]) -> [Option<i64>; N] {
+        if self.up.waits > 0 {
+            let mut all = self.clone();
+            all.up.count_waiting();
+            return all.quantiles(wanted);
+        }
         let mut found = [None; N];
         let rank = |(part, whole): (u64, u64)| {
             let rank = (u128::from(self.n) * u128::from(part)).div_ceil(u128::from(whole.max(1)));
@@ -188,19 +323,30 @@ impl Histogram {
         };
         let ranks = wanted.map(rank);
         let signed = |magnitude: u64| i64::try_from(magnitude).unwrap_or(i64::MAX);
-        let down = self.down.iter().flat_map(|down| down.buckets().rev());
-        let down = down.map(|(bucket, times)| (-signed(middle(bucket)), times));
-        let up = self.up.buckets();
-        let up = up.map(|(bucket, times)| (signed(middle(bucket)), times));
+        let down = self.down.iter().flat_map(|down| {
+            let pieces = down.pieces().rev();
+            pieces.map(|piece| (true, &**down, piece))
+        });
+        let up = self.up.pieces().map(|piece| (false, &self.up, piece));
         let (mut next, mut passed) = (0, 0);
-        for (value, times) in down.chain(up) {
-            passed += times;
-            while next < N && passed >= ranks[next] {
-                found[next] = Some(value);
-                next += 1;
+        for (negative, counts, piece) in down.chain(up) {
+            let values = counts.values_of(&piece);
+            if next == N || passed + values < ranks[next] {
+                passed += values;
+                continue;
             }
-            if next == N {
-                break;
+            let mut buckets = counts.buckets_of(piece);
+            let mut rising = || match negative {
+                true => buckets.next_back(),
+                false => buckets.next(),
+            };
+            while let Some((bucket, times)) = rising() {
+                passed += times;
+                while next < N && passed >= ranks[next] {
+                    let magnitude = signed(middle(bucket));
+                    found[next] = Some(if negative { -magnitude } else { magnitude });
+                    next += 1;
+                }
             }
         }
         found
@@ -279,30 +425,47 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_a_bucket_lead_to_the_same() {
+    fn all_ways_to_a_bucket_lead_to_the_same() {
         let powers = (0..52).map(|power| 1u64 << power);
-        let near = powers.flat_map(|power| [power - 1, power, power + 1, power + power / 3]);
+        let near = powers.flat_map(|power| {
+            let part = power >> PARTS_BITS;
+            [
+                power - 1,
+                power,
+                power + 1,
+                power + power / 3,
+                power + 7 * part - u64::from(part > 0),
+            ]
+        });
         let numbers = numbers(10_000, 4, false);
-        let numbers = numbers
-            .iter()
-            .map(|value| *value as u64 & Histogram::SMALL as u64);
-        for value in near.chain(numbers).chain([0, Histogram::SMALL as u64]) {
+        let numbers = numbers.iter().map(|value| *value as u64 & SMALL as u64);
+        for value in near.chain(numbers).chain([0, SMALL as u64]) {
             assert_eq!(bucket_of_small(value) as usize, bucket(value), "{value}");
+            if let Ok(smallest) = i32::try_from(value) {
+                assert_eq!(
+                    bucket_of_smallest(smallest) as usize,
+                    bucket(value),
+                    "{value}"
+                );
+            }
         }
-        assert_eq!(bucket(u64::MAX), PAGES * PAGE - 1);
+        // Values below 2048 have two pages.
+        assert_eq!(bucket(u64::MAX), (65 - PARTS_BITS as usize) * PAGE - 1);
     }
 
     #[test]
     fn a_bucket_counts_beyond_16_bits() {
         let mut histogram = Histogram::default();
         for _ in 0..1000 {
-            histogram.record_small(&[5; 200]);
+            histogram.record_small(&[5; 200], 5, 5);
         }
         histogram.record(7);
         let mut both = histogram.clone();
         both.merge(&histogram);
         for (histogram, n) in [(&histogram, 200_000), (&both, 400_000)] {
-            let found = histogram.up.buckets().collect::<Vec<_>>();
+            let mut up = histogram.up.clone();
+            up.count_waiting();
+            let found = up.buckets().collect::<Vec<_>>();
             assert_eq!(found, [(5, n), (7, n / 200_000)]);
             assert_eq!(histogram.quantiles([(1, 2)]), [Some(5)]);
         }

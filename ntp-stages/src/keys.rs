@@ -196,13 +196,17 @@ impl By {
     }
 
     /// Numbers of a command's key.
-    #[inline]
     pub fn raw(&self, command: &Command<'_>) -> Raw {
         let mut raw = Raw::default();
         for (raw, key) in raw.iter_mut().zip(&self.0) {
             *raw = (key.raw)(command);
         }
         raw
+    }
+
+    /// Whether CPUs are among the keys.
+    pub fn by_cpu(&self) -> bool {
+        self.0.iter().any(|key| key.name.ends_with("cpu"))
     }
 
     /// What the numbers mean in a segment.

@@ -17,12 +17,13 @@ pub mod littles_law;
 pub mod machines;
 pub mod paths;
 pub mod plan;
-mod recent;
 pub mod recordings;
 pub mod report;
+mod route;
 pub mod rules;
 pub mod stats;
 pub mod table;
+mod time;
 mod warnings;
 
 pub use engine::{Engine, Options};

@@ -4,7 +4,6 @@
 //! taken on one clock; but when recordings ran, and in which interval a command
 //! ended, is a matter of common time: that of the wall clocks.
 
-use crate::recent::Recent;
 use ntp_record::{Connection, Header, JoinHeader, Role, Segment};
 use rustc_hash::FxHashMap;
 
@@ -54,7 +53,6 @@ pub struct CommonTime {
     /// Of connections that do not say which host's they are.
     unsaid: Option<u64>,
     by_connection: FxHashMap<u32, Option<u64>>,
-    recent: Recent<u32, Option<u64>>,
 }
 
 /// Connections remembered at most; more are looked up again.
@@ -104,14 +102,8 @@ impl CommonTime {
 
     /// What the times of a host's connection are behind the common time, ns;
     /// `None` when nobody knows.
-    #[inline]
     pub fn behind(&mut self, segment: &Segment, conn: u32) -> Option<u64> {
-        let known = self.recent.get(conn.into(), &conn);
-        known.unwrap_or_else(|| self.look_up(segment, conn))
-    }
-
-    fn look_up(&mut self, segment: &Segment, conn: u32) -> Option<u64> {
-        let behind = match self.by_connection.get(&conn) {
+        match self.by_connection.get(&conn) {
             Some(behind) => *behind,
             None => {
                 let behind = match source(segment.connection(conn)) {
@@ -126,14 +118,11 @@ impl CommonTime {
                 self.by_connection.insert(conn, behind);
                 behind
             }
-        };
-        self.recent.set(conn.into(), conn, behind);
-        behind
+        }
     }
 
     /// Connection numbers mean something else from here on.
     pub fn forget_names(&mut self) {
         self.by_connection.clear();
-        self.recent.clear();
     }
 }

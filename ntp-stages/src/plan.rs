@@ -5,12 +5,13 @@
 
 use crate::command::{Command, Kind, SLOTS, slot};
 use crate::paths::{PATHS, Path, Step};
-use crate::recent::Recent;
 use crate::rules::{
     COMPONENTS, Direction, HIDDEN_BY_TLS, Id, Place, Rank, Record as RecordWhen, Stage,
 };
+use crate::time::Time;
 use ntp_record::{Point, Role};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// One difference, added to a component's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +95,10 @@ impl Crossing {
     /// Time of the way, ns, from the difference of the two clocks' readings
     /// and the estimated offset (target's clock minus host's).
     #[inline]
-    pub fn time(&self, difference: i64, offset_ns: i64) -> i64 {
+    pub(crate) fn time<T: Time>(&self, difference: T, offset: T) -> T {
         match self.direction {
-            Direction::Out => difference.wrapping_sub(offset_ns),
-            Direction::Back => difference.wrapping_add(offset_ns),
+            Direction::Out => difference.minus(offset),
+            Direction::Back => difference.plus(offset),
         }
     }
 }
@@ -141,9 +142,8 @@ pub struct Plan {
 /// Plans by what they depend on.
 #[derive(Debug, Default)]
 pub struct Plans {
-    by_kind: HashMap<Kind, u32>,
+    by_kind: FxHashMap<Kind, u32>,
     all: Vec<Result<Plan, &'static str>>,
-    recent: Recent<Kind, u32>,
 }
 
 /// Combinations of points kept at most; more than this is no recording but noise.
@@ -151,14 +151,9 @@ const KEPT: usize = 4096;
 
 impl Plans {
     /// Number of the plan for a command, see [`Plans::get`].
-    #[inline]
     pub fn find(&mut self, command: &Command<'_>) -> u32 {
         let kind = command.kind();
-        (self.recent.get(kind.place(), &kind)).unwrap_or_else(|| self.look_up(kind))
-    }
-
-    fn look_up(&mut self, kind: Kind) -> u32 {
-        let number = match self.by_kind.get(&kind) {
+        match self.by_kind.get(&kind) {
             Some(number) => *number,
             None => {
                 let number = self.all.len() as u32;
@@ -166,13 +161,10 @@ impl Plans {
                 self.by_kind.insert(kind, number);
                 number
             }
-        };
-        self.recent.set(kind.place(), kind, number);
-        number
+        }
     }
 
     /// A plan by its number, or what the command lacks.
-    #[inline]
     pub fn get(&self, number: u32) -> &Result<Plan, &'static str> {
         &self.all[number as usize]
     }

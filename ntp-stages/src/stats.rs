@@ -1,6 +1,7 @@
 //! The statistics of one kind of time.
 
 use crate::histogram::Histogram;
+use crate::time::Time;
 use ntp_record::row::Distribution;
 
 /// Percentiles of a report, as (part, whole, name).
@@ -46,33 +47,39 @@ impl Default for Stat {
 impl Stat {
     /// Takes in times, ns; gives back how many are negative.
     #[inline(always)]
-    pub fn record_all(&mut self, values: &[i64]) -> u64 {
-        let (mut min, mut max, mut sum) = (i64::MAX, i64::MIN, 0i64);
+    pub(crate) fn record_all<T: Time>(&mut self, values: &[T]) -> u64 {
+        if values.is_empty() {
+            return 0;
+        }
+        let (mut min, mut max, mut sum) = (T::MAX, T::MIN, 0i64);
         for value in values {
             min = min.min(*value);
             max = max.max(*value);
-            sum = sum.wrapping_add(*value);
+            sum = sum.wrapping_add((*value).into());
         }
         let mut negative = 0;
         // Ordinary times go the quick way; a thousand of them add up in 64 bits.
-        if min >= 0 && max <= Histogram::SMALL && values.len() <= 1000 {
+        if min >= T::default() && max <= T::SMALL && values.len() <= 1000 {
             self.sum += i128::from(sum);
-            self.histogram.record_small(values);
+            self.histogram.record_small(values, min, max);
         } else {
             negative = self.record_others(values);
         }
-        self.min = self.min.min(min);
-        self.max = self.max.max(max);
+        self.min = self.min.min(min.into());
+        self.max = self.max.max(max.into());
         self.n += values.len() as u64;
         self.negative += negative;
         negative
     }
 
     #[cold]
-    fn record_others(&mut self, values: &[i64]) -> u64 {
-        self.sum += values.iter().map(|value| i128::from(*value)).sum::<i128>();
-        (values.iter()).for_each(|value| self.histogram.record(*value));
-        values.iter().filter(|value| **value < 0).count() as u64
+    fn record_others<T: Time>(&mut self, values: &[T]) -> u64 {
+        let values = values.iter().map(|value| -> i64 { (*value).into() });
+        self.sum += values.clone().map(i128::from).sum::<i128>();
+        values
+            .clone()
+            .for_each(|value| self.histogram.record(value));
+        values.filter(|value| *value < 0).count() as u64
     }
 
     /// Takes in another's times.
@@ -147,7 +154,16 @@ pub struct Squares(u128);
 
 impl Squares {
     /// Takes in times, ns.
-    pub fn record_all(&mut self, values: &[i64]) {
+    #[inline(always)]
+    pub(crate) fn record_all<T: Time>(&mut self, values: &[T]) {
+        let few = values.len() <= 256;
+        let values = values.iter().map(|value| -> i64 { (*value).into() });
+        // So many squares of so few bits add up in 64 bits.
+        if few && values.clone().fold(0, |all, value| all | value) >> 28 == 0 {
+            let squares = values.map(|value| value as u64 * value as u64);
+            self.0 = self.0.saturating_add(squares.sum::<u64>().into());
+            return;
+        }
         for value in values {
             let magnitude = u128::from(value.unsigned_abs());
             // Times of centuries, a billion of them: then it sticks at the limit.
@@ -243,7 +259,10 @@ mod tests {
     fn slow_and_negative_times_are_kept() {
         let mut stat = Stat::default();
         // Beyond 32 bits of nanoseconds (4.29 s), and below 0.
-        assert_eq!(stat.record_all(&[5_000_000_000, -300, 60_000_000_000]), 1);
+        assert_eq!(
+            stat.record_all(&[5_000_000_000_i64, -300, 60_000_000_000]),
+            1
+        );
         let figures = stat.distribution();
         assert_eq!(figures.mean_ns, Some(64_999_999_700.0 / 3.0));
         assert_eq!(

@@ -4,6 +4,7 @@ use crate::group::Group;
 use crate::plan::Plans;
 use ntp_record::row::Span;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Groups by number.
 #[derive(Debug, Default)]
@@ -67,6 +68,8 @@ pub struct Intervals {
     /// First interval not yet closed.
     next: u64,
     now: u64,
+    /// Number of the last command's interval, and the time since the base that it spans.
+    last: (u64, Range<u64>),
 }
 
 impl Intervals {
@@ -78,6 +81,7 @@ impl Intervals {
             open: BTreeMap::new(),
             next: 0,
             now: 0,
+            last: (0, 0..0),
         }
     }
 
@@ -94,8 +98,22 @@ impl Intervals {
     pub fn number(&mut self, end: u64) -> Option<u64> {
         let base = *self.base.get_or_insert(end);
         self.now = self.now.max(end);
-        let number = end.saturating_sub(base) / self.length;
-        (number >= self.next).then_some(number)
+        let since = end.saturating_sub(base);
+        if !self.last.1.contains(&since) {
+            self.turn_to(since);
+        }
+        (self.last.0 >= self.next).then_some(self.last.0)
+    }
+
+    /// An interval is there as soon as a command is: so it is known when it is over.
+    #[cold]
+    fn turn_to(&mut self, since: u64) {
+        let number = since / self.length;
+        let begin = number * self.length;
+        self.last = (number, begin..begin.saturating_add(self.length));
+        if number >= self.next {
+            self.open.entry(number).or_default();
+        }
     }
 
     /// An interval by its number.
@@ -108,15 +126,21 @@ impl Intervals {
         self.now = self.now.max(now);
     }
 
-    /// Takes out the oldest interval that is over, or with `all` the oldest.
-    pub fn take(&mut self, all: bool) -> Option<(Span, Slice)> {
+    /// Number of the oldest interval that is over, or with `all` of the oldest.
+    pub fn over(&self, all: bool) -> Option<u64> {
         let base = self.base?;
         let number = *self.open.first_key_value()?.0;
         let end = number.saturating_add(1).saturating_mul(self.length);
         let passed = self.now.saturating_sub(base);
-        if !all && passed < end.saturating_add(GRACE.min(self.length)) {
-            return None;
-        }
+        (all || passed >= end.saturating_add(GRACE.min(self.length))).then_some(number)
+    }
+
+    /// Takes out the interval that [`Intervals::over`] gives, which must have all its commands.
+    pub fn take(&mut self, all: bool) -> Option<(Span, Slice)> {
+        let base = self.base?;
+        let number = self.over(all)?;
+        let end = number.saturating_add(1).saturating_mul(self.length);
+        let passed = self.now.saturating_sub(base);
         self.next = self.next.max(number.saturating_add(1));
         let slice = self.open.remove(&number)?;
         let begin = number.saturating_mul(self.length);
