@@ -144,7 +144,7 @@ const OPEN: usize = 256;
 
 impl Batches {
     /// Number of the batch of a place, which was `known` before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, place: Place, known: u32) -> u32 {
         let in_use = (known as usize) < self.by_place.len();
         match in_use && self.batches[known as usize].place == place {
