@@ -1,6 +1,6 @@
 //! From rows to what a report says.
 
-use crate::document::{Align, Block, Column, Document, Line, Style};
+use crate::document::{Align, Column, Document, Line, Style};
 use crate::model::{GroupReport, Model};
 use crate::units::{
     NOT_MEASURED, bytes_per_s, duration, label, percent, percent_of, si, two, us, us_of,
@@ -175,7 +175,7 @@ fn group_report(doc: &mut Document, report: &GroupReport, detail: bool) {
             format!("of these: {}", endings.join(", ")),
         );
     }
-    doc.0.push(stages(report));
+    stages(doc, report);
     if let Some(largest) = &group.largest {
         let share = percent(group.largest_share).replace('%', " %");
         doc.text(
@@ -194,7 +194,7 @@ fn group_report(doc: &mut Document, report: &GroupReport, detail: bool) {
             1,
             "components, in path order (L: commands in each, by Little's law)",
         );
-        doc.0.push(components(report));
+        components(doc, report);
     }
 }
 
@@ -202,7 +202,7 @@ fn column(name: &'static str, width: usize, align: Align) -> Column {
     Column { name, width, align }
 }
 
-fn stages(report: &GroupReport) -> Block {
+fn stages(doc: &mut Document, report: &GroupReport) {
     let columns = vec![
         column("stage", 37, Align::Left),
         column("mean us", 9, Align::Right),
@@ -229,10 +229,10 @@ fn stages(report: &GroupReport) -> Block {
             style: Style::Plain,
         }
     };
-    Block::Table(columns, report.stages.iter().map(row).collect())
+    doc.table(columns, report.stages.iter().map(row).collect());
 }
 
-fn components(report: &GroupReport) -> Block {
+fn components(doc: &mut Document, report: &GroupReport) {
     let columns = vec![
         column("component", 45, Align::Left),
         column("n", 8, Align::Right),
@@ -282,7 +282,7 @@ fn components(report: &GroupReport) -> Block {
         depth: 0,
         style: Style::Strong,
     });
-    Block::Table(columns, lines)
+    doc.table(columns, lines);
 }
 
 /// What must be known beside a component's figures.

@@ -68,6 +68,16 @@ impl Document {
             .push(Block::Text(style, depth, printable(&text.into())));
     }
 
+    /// Adds a table.
+    pub fn table(&mut self, columns: Vec<Column>, mut lines: Vec<Line>) {
+        for cell in lines.iter_mut().flat_map(|line| &mut line.cells) {
+            if cell.contains(char::is_control) {
+                *cell = printable(cell);
+            }
+        }
+        self.0.push(Block::Table(columns, lines));
+    }
+
     /// Adds a blank line, but never two.
     pub fn gap(&mut self) {
         if !matches!(self.0.last(), None | Some(Block::Gap)) {
@@ -105,5 +115,16 @@ mod tests {
                 "== read \u{fffd}[31mred\u{fffd}\u{fffd} \u{e9}".into()
             )]
         );
+        let mut doc = Document::default();
+        let line = Line {
+            cells: vec!["target drive\r (nvmet-tcp)".into()],
+            depth: 0,
+            style: Style::Plain,
+        };
+        doc.table(Vec::new(), vec![line]);
+        let Block::Table(_, lines) = &doc.0[0] else {
+            panic!("{doc:?}");
+        };
+        assert_eq!(lines[0].cells, ["target drive\u{fffd} (nvmet-tcp)"]);
     }
 }
