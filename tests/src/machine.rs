@@ -22,7 +22,20 @@ pub fn alone() -> MutexGuard<'static, ()> {
 pub fn boot(kernel: &str, out: &Path) -> BootOpts {
     let mut opts = with_tools(BootOpts::new(kernel), Some(bin_dir())).expect("tools");
     opts.out_dir = Some(out.to_owned());
+    opts.files.extend(kept_btf(kernel));
     opts
+}
+
+/// Where BTF of modules that have none is kept, a folder a kernel.
+pub const KEPT_BTF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/btf");
+
+/// What is kept of a kernel's, as files of a guest.
+fn kept_btf(kernel: &str) -> Vec<(PathBuf, String)> {
+    let prepared = ntp_lab::Cache::open().and_then(|cache| cache.prepare(kernel));
+    let dir = Path::new(KEPT_BTF).join(prepared.expect("kernel").release);
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let in_guest = |name: &std::ffi::OsStr| format!("lab/btf/{}", name.to_string_lossy());
+    (files.map(|f| (f.path(), in_guest(&f.file_name())))).collect()
 }
 
 /// Runs a script that must succeed; gives what it printed.
@@ -51,7 +64,12 @@ impl Machine {
     /// Boots one; nothing is served yet.
     pub fn boot(kernel: &str) -> Self {
         let out = tempfile::tempdir().expect("folder");
-        let guest = Guest::boot(&boot(kernel, out.path())).expect("boot");
+        Machine::of(&boot(kernel, out.path()), out)
+    }
+
+    /// Boots one as told, `out` being the folder for what it leaves.
+    pub fn of(opts: &BootOpts, out: tempfile::TempDir) -> Self {
+        let guest = Guest::boot(opts).expect("boot");
         Machine { guest, out }
     }
 

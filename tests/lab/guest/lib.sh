@@ -265,6 +265,9 @@ hog_gone() { ! kill -0 "$(cat /run/lab/hog.pid)" 2> /dev/null; }
 
 # ---- tools -----------------------------------------------------------------
 
+# For ntp-probe and ntp-capture: BTF of this kernel's modules, if it came along.
+BTF=; [ ! -d /lab/btf ] || BTF="--btf /lab/btf"
+
 # capture_start NAME ARGS...: ntp-capture in the background, recording to
 # /out/NAME.ntp and /out/NAME.err; returns when it says that it records, or 1
 # when it ended or did not say so within CAPTURE_WAIT seconds (60).
@@ -276,7 +279,7 @@ capture_start() {
     (
         # The shell ignores SIGINT for what it puts in the background.
         sh -c 'echo $$ > "$0" && exec /usr/bin/genv --default-signal=INT,QUIT "$@"' \
-            "/run/lab/$_n.pid" /lab/ntp-capture "$@"
+            "/run/lab/$_n.pid" /lab/ntp-capture $BTF "$@"
         # Never there without the number in it: who waits for the file reads it.
         echo $? > "/run/lab/$_n.rc.new" && mv "/run/lab/$_n.rc.new" "/run/lab/$_n.rc"
     ) > "/out/$_n.ntp" 2> "/out/$_n.err" < /dev/null &

@@ -50,10 +50,17 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
-/// Unpacks a kernel's package below `work`, and writes the initramfs to `out`.
-pub(crate) fn build(sysroot: &Sysroot, deb: &Path, work: &Path, out: &Path) -> Result<Kernel> {
+/// Unpacks a kernel's packages below `work`, and writes the initramfs to `out`.
+pub(crate) fn build(
+    sysroot: &Sysroot,
+    debs: &[PathBuf],
+    work: &Path,
+    out: &Path,
+) -> Result<Kernel> {
     let tree = work.join("kernel");
-    unpack(deb, &tree, modules::LEFT_OUT)?;
+    for deb in debs {
+        unpack(deb, &tree, modules::LEFT_OUT)?;
+    }
     // From 7.x on below usr; depmod looks in lib.
     if !tree.join("lib/modules").exists() && tree.join("usr/lib/modules").exists() {
         fs::create_dir_all(tree.join("lib"))?;
@@ -84,7 +91,7 @@ pub(crate) fn build(sysroot: &Sysroot, deb: &Path, work: &Path, out: &Path) -> R
     .map(|p| tree.join(p))
     .into_iter()
     .find(|p| p.exists())
-    .with_context(|| format!("`{}`: no vmlinuz in it", deb.display()))?;
+    .with_context(|| format!("kernel {release}: no vmlinuz in its packages"))?;
     Ok(Kernel { release, image })
 }
 
@@ -168,8 +175,10 @@ fn choose_modules(sysroot: &Sysroot, tree: &Path, release: &str, chosen: &Path) 
     let from = tree.join("lib/modules").join(release);
     let to = chosen.join("lib/modules").join(release);
     let files = modules::closure(&fs::read_to_string(from.join("modules.dep"))?);
-    let builtin = fs::read_to_string(from.join("modules.builtin"))?;
-    if let Some(module) = modules::missing(&files, &builtin) {
+    // The packages from 7.x on do not say what is built in.
+    if let Ok(builtin) = fs::read_to_string(from.join("modules.builtin"))
+        && let Some(module) = modules::missing(&files, &builtin)
+    {
         bail!("kernel {release}: has no module {module}");
     }
     for file in &files {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::apt::{Apt, Package};
+use crate::apt::{Apt, Suites};
 use crate::sysroot::{self, Sysroot};
 use crate::{base, kernels, say};
 
@@ -83,24 +83,21 @@ impl Cache {
             return Ok(p);
         }
         self.sweep()?;
-        let apt = Apt::open(&self.dir.join("apt"))?;
         let root = Sysroot {
             dir: self.dir.join(&names.sysroot),
         };
-        let (package, deb) = match self.fetch(&apt, family, &root) {
-            Ok(got) => got,
-            // Lists that are older than the archive name files that are gone.
-            Err(e) if apt.lists_are_old() => {
-                say(format_args!("{e:#}; trying again with new package lists"));
-                apt.update(true)?;
-                self.fetch(&apt, family, &root)?
-            }
-            Err(e) => return Err(e),
-        };
+        self.make_sysroot(&root)?;
+        let apt = self.archive(family)?;
+        let (package, debs) = again(&apt, || {
+            let image = kernels::choose(&apt, family)?;
+            let parts = kernels::parts(&apt, &image)?;
+            let debs: Result<Vec<PathBuf>> = parts.iter().map(|p| apt.fetch(p)).collect();
+            Ok((image, debs?))
+        })?;
         say(format_args!("making the guest of {}", package.name));
         let work = self.scratch()?;
         let made = self.scratch()?;
-        let kernel = base::build(&root, &deb, work.path(), &made.path().join("base.cpio"))?;
+        let kernel = base::build(&root, &debs, work.path(), &made.path().join("base.cpio"))?;
         fs::rename(&kernel.image, made.path().join("vmlinuz"))?;
         let meta = Prepared {
             family: family.to_owned(),
@@ -122,17 +119,27 @@ impl Cache {
             .with_context(|| format!("`{}`: vanished", dir.display()))
     }
 
-    /// Downloads what is missing, and makes the sysroot.
-    fn fetch(&self, apt: &Apt, family: &str, root: &Sysroot) -> Result<(Package, PathBuf)> {
-        let package = kernels::choose(apt, family)?;
-        if !root.dir.exists() {
-            apt.update(false)?;
-            let made = self.scratch()?;
-            Sysroot::build(apt, made.path())?;
-            fs::rename(made.keep(), &root.dir)?;
+    /// The archive that has a family's kernels.
+    pub(crate) fn archive(&self, family: &str) -> Result<Apt> {
+        let own = Apt::open(&self.dir.join("apt"), Suites::Own)?;
+        match family != kernels::NEWEST && kernels::has(&own, family)? {
+            true => Ok(own),
+            false => Apt::open(&self.dir.join("apt-kernels"), Suites::Kernels),
         }
-        let deb = apt.fetch(&package)?;
-        Ok((package, deb))
+    }
+
+    fn make_sysroot(&self, root: &Sysroot) -> Result<()> {
+        if root.dir.exists() {
+            return Ok(());
+        }
+        let apt = Apt::open(&self.dir.join("apt"), Suites::Own)?;
+        apt.update(false)?;
+        let made = again(&apt, || {
+            let made = self.scratch()?;
+            Sysroot::build(&apt, made.path())?;
+            Ok(made)
+        })?;
+        Ok(fs::rename(made.keep(), &root.dir)?)
     }
 
     /// What is there already, if it is whole.
@@ -189,6 +196,19 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// Does it once more with new lists: those that are older than the archive
+/// name files that are gone.
+pub(crate) fn again<T>(apt: &Apt, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    attempt().or_else(|e| {
+        if !apt.lists_are_old() {
+            return Err(e);
+        }
+        say(format_args!("{e:#}; trying again with new package lists"));
+        apt.update(true)?;
+        attempt()
+    })
 }
 
 /// Names of the folders, which change with everything that goes into them.

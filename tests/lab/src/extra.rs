@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::apt::Apt;
-use crate::cache::{Cache, digest};
-use crate::say;
-use crate::sysroot::{Sysroot, unpack};
+use crate::apt::{Apt, Suites};
+use crate::cache::{Cache, again, digest};
+use crate::sysroot::{Sysroot, unpack, unpack_only};
 
 impl Cache {
     /// Files of `programs` (paths below the root, as packaged) with the
@@ -33,25 +32,42 @@ impl Cache {
         Ok(files)
     }
 
+    /// A folder with the debug information of a kernel's NVMe modules, from
+    /// its -dbg package. Fetches that once: 800 MB, of which little is kept.
+    ///
+    /// # Errors
+    /// The package cannot be fetched.
+    pub fn debug_information(&self, kernel: &str) -> Result<PathBuf> {
+        let prepared = self.prepare(kernel)?;
+        let dir = self.dir().join(format!("debug-{}", prepared.release));
+        let _lock = self.lock()?;
+        if !dir.exists() {
+            self.sweep()?;
+            let apt = self.archive(kernel)?;
+            let name = format!("{}-dbg", prepared.package);
+            let versions = apt.versions(&name)?;
+            let same = (versions.into_iter()).find(|p| p.version == prepared.version);
+            let package = same.with_context(|| format!("{name}: not in the archive"))?;
+            let deb = apt.fetch(&package)?;
+            let made = self.scratch()?;
+            unpack_only(&deb, made.path(), "*/drivers/nvme/*")?;
+            fs::remove_file(deb)?;
+            fs::rename(made.keep(), &dir)?;
+        }
+        Ok(dir)
+    }
+
     /// The packages with their dependencies, unpacked.
     fn unpacked(&self, packages: &[&str]) -> Result<Sysroot> {
         let dir = self.dir().join(format!("extra-{}", digest(packages)));
         let _lock = self.lock()?;
         if !dir.exists() {
             self.sweep()?;
-            let apt = Apt::open(&self.dir().join("apt"))?;
+            let apt = Apt::open(&self.dir().join("apt"), Suites::Own)?;
             apt.update(false)?;
             let names: Vec<String> = packages.iter().map(|p| (*p).to_owned()).collect();
             let what = packages.join(", ");
-            let debs = apt.fetch_closure(&what, &names).or_else(|e| {
-                // Lists that are older than the archive name files that are gone.
-                if !apt.lists_are_old() {
-                    return Err(e);
-                }
-                say(format_args!("{e:#}; trying again with new package lists"));
-                apt.update(true)?;
-                apt.fetch_closure(&what, &names)
-            })?;
+            let debs = again(&apt, || apt.fetch_closure(&what, &names))?;
             let made = self.scratch()?;
             for deb in &debs {
                 unpack(deb, made.path(), &["./usr/share"])?;

@@ -1,7 +1,7 @@
 //! Which kernels there are: families such as `6.1`, the newest package of
 //! each, and the versions pinned in the file `kernels`.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::apt::{Apt, Package};
 use crate::say;
@@ -23,11 +23,19 @@ pub(crate) fn pin(family: &str) -> Option<(&'static str, &'static str)> {
         .map(|(_, package, version)| (package, version))
 }
 
-/// The family of a package such as `linux-image-6.1.0-57-amd64`, and numbers
-/// that order those of one family. Variants (cloud, rt, unsigned, dbg) and
-/// packages that only depend on another are none.
+/// The family that stands for the newest kernel there is.
+pub(crate) const NEWEST: &str = "newest";
+
+/// The family of a package such as `linux-image-6.1.0-57-amd64` (`6.1`) or
+/// `linux-image-6.1.0-57-rt-amd64` (`6.1-rt`), and numbers that order those of
+/// one family. Other variants (cloud, unsigned, dbg) and packages that only
+/// depend on another are none.
 fn parse(name: &str) -> Option<(String, Vec<u64>)> {
     let release = name.strip_prefix(PREFIX)?.strip_suffix("-amd64")?;
+    let (release, variant) = match release.strip_suffix("-rt") {
+        Some(release) => (release, "-rt"),
+        None => (release, ""),
+    };
     let mut parts = release.splitn(3, '.');
     let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
@@ -45,7 +53,7 @@ fn parse(name: &str) -> Option<(String, Vec<u64>)> {
         )
         .collect::<Result<Vec<u64>, _>>()
         .ok()?;
-    Some((format!("{major}.{minor}"), numbers))
+    Some((format!("{major}.{minor}{variant}"), numbers))
 }
 
 /// Names of a family, the newest first.
@@ -68,13 +76,35 @@ fn families(names: &[String]) -> Vec<String> {
         .filter_map(|n| parse(n))
         .map(|(f, _)| f)
         .collect();
-    out.sort_by_key(|f| {
-        f.split('.')
-            .filter_map(|n| n.parse::<u64>().ok())
-            .collect::<Vec<_>>()
-    });
+    let numbers = |f: &String| -> Vec<u64> {
+        f.trim_end_matches("-rt")
+            .split('.')
+            .filter_map(|n| n.parse().ok())
+            .collect()
+    };
+    out.sort_by_key(|f| (numbers(f), f.clone()));
     out.dedup();
     out
+}
+
+/// Whether an archive has any kernel of a family.
+pub(crate) fn has(apt: &Apt, family: &str) -> Result<bool> {
+    apt.update(false)?;
+    Ok(!of_family(&apt.names(PREFIX)?, family).is_empty())
+}
+
+/// The packages that hold the files of a kernel: its own, and from 7.x on two
+/// that it depends on.
+pub(crate) fn parts(apt: &Apt, image: &Package) -> Result<Vec<Package>> {
+    let mut out = vec![image.clone()];
+    let held =
+        |name: &&String| name.starts_with("linux-binary-") || name.starts_with("linux-modules-");
+    for name in image.depends.iter().filter(held) {
+        let versions = apt.versions(name)?;
+        let same = versions.into_iter().find(|p| p.version == image.version);
+        out.push(same.with_context(|| format!("{name} {}: not in the archive", image.version))?);
+    }
+    Ok(out)
 }
 
 /// The package to boot for a family: the pinned one, or the newest if that is
@@ -96,6 +126,11 @@ pub(crate) fn choose(apt: &Apt, family: &str) -> Result<Package> {
         apt.update(false)?;
     }
     let names = apt.names(PREFIX)?;
+    let newest = families(&names).into_iter().rfind(|f| !f.ends_with("-rt"));
+    let family = match family {
+        NEWEST => newest.as_deref().unwrap_or(family),
+        _ => family,
+    };
     for name in of_family(&names, family) {
         if let Some(p) = apt.versions(&name)?.into_iter().next() {
             if let Some((name, version)) = pinned {
@@ -128,7 +163,7 @@ mod tests {
             "linux-image-6.1.0-57-amd64",
             "linux-image-6.1.0-57-amd64-dbg",
             "linux-image-6.1.0-58-cloud-amd64",
-            "linux-image-6.1.0-57-rt-amd64",
+            "linux-image-6.1.0-59-rt-amd64",
             "linux-image-6.1-amd64",
             "linux-image-6.12.95+deb12-amd64",
             "linux-image-6.12.107+deb12-amd64",
@@ -146,7 +181,8 @@ mod tests {
             ]
         );
         assert!(of_family(&all, "9.9").is_empty());
-        assert_eq!(families(&all), ["6.1", "6.12"]);
+        assert_eq!(of_family(&all, "6.1-rt"), ["linux-image-6.1.0-59-rt-amd64"]);
+        assert_eq!(families(&all), ["6.1", "6.1-rt", "6.12"]);
     }
 
     #[test]
@@ -158,7 +194,10 @@ mod tests {
             let family = line.split_whitespace().next().unwrap();
             let (name, version) = pin(family).expect(line);
             assert_eq!(parse(name).unwrap().0, family, "{line}");
-            assert!(version.starts_with(family), "{line}");
+            assert!(
+                version.starts_with(family.trim_end_matches("-rt")),
+                "{line}"
+            );
         }
     }
 }

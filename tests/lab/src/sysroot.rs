@@ -168,6 +168,16 @@ fn newest_qemu(apt: &Apt) -> Result<Option<(String, String)>> {
 
 /// Unpacks a package's files into `dir`, without those below `leave`.
 pub(crate) fn unpack(deb: &Path, dir: &Path, leave: &[&str]) -> Result<()> {
+    let leave = leave.iter().map(|l| format!("--exclude={l}"));
+    unpack_with(deb, dir, leave)
+}
+
+/// Unpacks those of a package's files that match a pattern.
+pub(crate) fn unpack_only(deb: &Path, dir: &Path, pattern: &str) -> Result<()> {
+    unpack_with(deb, dir, ["--wildcards".into(), pattern.into()])
+}
+
+fn unpack_with(deb: &Path, dir: &Path, args: impl IntoIterator<Item = String>) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("`{}`", dir.display()))?;
     let mut source = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -178,7 +188,7 @@ pub(crate) fn unpack(deb: &Path, dir: &Path, leave: &[&str]) -> Result<()> {
     let pipe = source.stdout.take().context("dpkg-deb: no output")?;
     let mut tar = Command::new("tar");
     tar.args(["-x", "--no-same-owner", "-C"]).arg(dir);
-    tar.args(leave.iter().map(|l| format!("--exclude={l}")));
+    tar.args(args);
     let tar = tar.stdin(pipe).status().context("tar: not started")?;
     let source = source.wait()?;
     if !tar.success() || !source.success() {

@@ -17,6 +17,16 @@ pub(crate) struct Apt {
     dir: PathBuf,
     /// Code name of the release this machine runs.
     pub(crate) codename: String,
+    suites: Suites,
+}
+
+/// What lists it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Suites {
+    /// Of the release this machine runs.
+    Own,
+    /// Of other releases' kernels.
+    Kernels,
 }
 
 /// A package that the archive has.
@@ -26,17 +36,20 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// Bytes to download.
     pub(crate) size: u64,
+    /// Names of the packages it cannot do without, the first of alternatives.
+    pub(crate) depends: Vec<String>,
 }
 
 impl Apt {
     /// Sets it up in `dir`, from the machine's configuration as it is now.
-    pub(crate) fn open(dir: &Path) -> Result<Apt> {
+    pub(crate) fn open(dir: &Path, suites: Suites) -> Result<Apt> {
         let os = fs::read_to_string("/etc/os-release").context("`/etc/os-release`")?;
         let codename = sources::codename(&os)
             .context("/etc/os-release: no VERSION_CODENAME; the lab needs a Debian release")?;
         let apt = Apt {
             dir: dir.to_owned(),
             codename,
+            suites,
         };
         for d in ["lists/partial", "cache/archives/partial", "debs"] {
             fs::create_dir_all(dir.join(d)).with_context(|| format!("`{}`", dir.display()))?;
@@ -47,7 +60,10 @@ impl Apt {
 
     fn configure(&self, backports: bool) -> Result<()> {
         let all = sources::read_all(Path::new("/etc/apt"))?;
-        let chosen = sources::choose(&all, &self.codename, backports)?;
+        let mut chosen = sources::choose(&all, &self.codename, backports)?;
+        if self.suites == Suites::Kernels {
+            chosen = sources::of_kernels(&chosen);
+        }
         let dir = self
             .dir
             .to_str()
@@ -111,11 +127,18 @@ impl Apt {
 
     /// Fetches the package lists when there are none, or anew.
     pub(crate) fn update(&self, anew: bool) -> Result<()> {
-        let have = fs::read_dir(self.dir.join("lists"))?
-            .flatten()
-            .any(|e| e.file_name().to_string_lossy().contains("_Packages"));
-        if have && !anew {
+        if self.has_lists()? && !anew {
             return Ok(());
+        }
+        if self.suites == Suites::Kernels {
+            say(format_args!(
+                "fetching the lists of other releases' kernels"
+            ));
+            // One of the suites may be gone from the archive.
+            return match self.command("apt-get", &["update", "-q"]) {
+                Err(e) if !self.has_lists()? => Err(e),
+                Ok(_) | Err(_) => Ok(()),
+            };
         }
         say(format_args!(
             "fetching the package lists of {}",
@@ -134,6 +157,11 @@ impl Apt {
             ));
         }
         Ok(())
+    }
+
+    fn has_lists(&self) -> Result<bool> {
+        let mut lists = fs::read_dir(self.dir.join("lists"))?.flatten();
+        Ok(lists.any(|e| e.file_name().to_string_lossy().contains("_Packages")))
     }
 
     /// Whether the package lists were fetched more than an hour ago.
@@ -168,6 +196,7 @@ impl Apt {
                     name: name.to_owned(),
                     version: version.to_owned(),
                     size: size.parse().unwrap_or(0),
+                    depends: get("Depends").map(first_names).unwrap_or_default(),
                 });
             }
         }
@@ -241,6 +270,12 @@ impl Apt {
     }
 }
 
+/// Names in a list such as `a | b, c (= 1)`: a and c.
+fn first_names(depends: &str) -> Vec<String> {
+    let name = |d: &str| d.split_whitespace().next().map(str::to_owned);
+    depends.split(',').filter_map(name).collect()
+}
+
 /// The file of a package, from a line `Inst NAME (VERSION ARCHIVE.. [ARCH])`.
 fn file_of(line: &str) -> Option<String> {
     let (name, rest) = line.strip_prefix("Inst ")?.split_once(" (")?;
@@ -253,6 +288,12 @@ fn file_of(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_what_is_needed() {
+        let list = "dracut | initramfs-tools (>= 0.1), linux-base (= 7.3-1), kmod";
+        assert_eq!(first_names(list), ["dracut", "linux-base", "kmod"]);
+    }
 
     #[test]
     fn files_of_a_simulated_installation() {

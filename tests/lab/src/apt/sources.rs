@@ -172,6 +172,26 @@ pub(crate) fn choose(all: &[Source], codename: &str, backports: bool) -> Result<
     Ok(out)
 }
 
+/// Suites of other releases, for the kernels they have, and whether each is of
+/// the security archive. They hold little else: their lists are short.
+const KERNELS: &[(&str, bool)] = &[("bullseye-security", true), ("trixie-backports", false)];
+
+/// The sources of [`KERNELS`], at the addresses of those [`choose`] gave.
+pub(crate) fn of_kernels(own: &[Source]) -> Vec<Source> {
+    let named = |security: bool| {
+        let suites = |s: &Source| s.suites.iter().any(|x| x.contains("security"));
+        own.iter().find(move |s| suites(s) == security)
+    };
+    (KERNELS.iter())
+        .filter_map(|(suite, security)| {
+            Some(Source {
+                suites: vec![(*suite).to_owned()],
+                ..named(*security)?.clone()
+            })
+        })
+        .collect()
+}
+
 /// The sources as a file in the newer format, which can hold a whole key.
 pub(crate) fn render(sources: &[Source]) -> String {
     let mut out = String::new();
@@ -259,6 +279,10 @@ Signed-By: /usr/share/keyrings/elsewhere.gpg
         );
         assert_eq!(chosen[1].suites, ["bookworm-security"]);
         assert_eq!(deb822(&render(&chosen)), chosen);
+        let kernels = of_kernels(&chosen);
+        assert_eq!(kernels[0].uri, chosen[1].uri);
+        assert_eq!(kernels[1].suites, ["trixie-backports"]);
+        assert_eq!(kernels[1].uri, chosen[0].uri);
         let e = choose(&all, "trixie", true).unwrap_err().to_string();
         assert!(e.contains("`trixie`"), "{e}");
     }
