@@ -67,12 +67,18 @@ struct {
 	__uint(max_entries, NTP_STATS);
 } stats SEC(".maps");
 
+/* A CPU's counter: what interrupts or preempts a program there may add to the same one. */
+INLINE void add_one(u64 *v)
+{
+	__sync_fetch_and_add(v, 1);
+}
+
 INLINE void stat_add(u32 which)
 {
 	u64 *v = bpf_map_lookup_elem(&stats, &which);
 
 	if (v)
-		*v += 1;
+		add_one(v);
 }
 
 /*
@@ -403,12 +409,12 @@ INLINE bool count_and_sample(struct nvme_command *c, u32 dev, u32 bytes, u8 admi
 	u64 one = 1, *v = bpf_map_lookup_elem(&counts, &k);
 
 	if (likely(v))
-		*v += 1;
+		add_one(v);
 	else if (bpf_map_update_elem(&counts, &k, &one, BPF_NOEXIST)) {
 		/* another CPU may have met the group at the same moment */
 		v = bpf_map_lookup_elem(&counts, &k);
 		if (v)
-			*v += 1;
+			add_one(v);
 		else
 			stat_add(NTP_S_MISS_COUNT);
 	}
@@ -475,6 +481,15 @@ struct user_pt_regs {
 		return 0; \
 	}
 
+/* the same where something else comes first: as `name`_q, that of the queue */
+#define TRACEPOINT_2ND(name) \
+	SEC("raw_tp/" #name "_q") \
+	int name##_q(u64 *ctx) \
+	{ \
+		on_##name((void *)ctx[1]); \
+		return 0; \
+	}
+
 /*
  * A trampoline's arguments carry their types; read as bytes they are plain
  * words, which may be hashed and kept as keys. `idle`: nothing to do, so that
@@ -503,7 +518,6 @@ struct user_pt_regs {
 
 #define ENTRY1(name, fn, idle) ENTRY_(name, fn, idle, 1, (void *)ctx[0])
 #define ENTRY3(name, fn, idle) ENTRY_(name, fn, idle, 3, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2])
-#define ENTRY4(name, fn, idle) ENTRY_(name, fn, idle, 4, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2], (void *)ctx[3])
 
 /* Exit of a function of nargs arguments: first argument and return value; for commands in flight only. */
 #define EXIT(name, fn, nargs) \

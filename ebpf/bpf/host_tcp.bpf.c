@@ -1,5 +1,5 @@
 /*
- * Linux NVMe/TCP host (drivers/nvme/host/tcp.c). Read against 6.1 and 6.12.
+ * Linux NVMe/TCP host (drivers/nvme/host/tcp.c). Read against 5.10, 6.1, 6.12 and 7.3.
  *
  * A command is recorded from nvme_setup_cmd, where its id and block are known,
  * to the end of its request. The key in flight is the address of the request.
@@ -32,6 +32,7 @@ struct nvme_ns_head {
 
 struct nvme_ns {
 	struct nvme_ns_head *head;
+	struct gendisk *disk;
 } CORE;
 
 struct nvme_request {
@@ -55,7 +56,6 @@ struct nvme_tcp_request {
 	struct nvme_request req;
 	struct nvme_tcp_queue *queue;
 	u32 data_len;
-	u32 pdu_len;
 	unsigned long data_sent;
 	enum nvme_tcp_send_state state;
 } CORE;
@@ -129,6 +129,7 @@ INLINE void on_h_bio_queue(struct bio *bio)
 	started[set][way].bio = (u64)bio;
 }
 TRACEPOINT1(h_bio_queue)
+TRACEPOINT_2ND(h_bio_queue)
 
 /* Latest time at which a bio of that address came; 0 when it was not seen. */
 INLINE u64 started_at(u64 bio)
@@ -163,11 +164,11 @@ INLINE u64 block_start_of(struct request *rq, struct bio *bio, u64 now)
 	return ns <= now ? ns : 0;
 }
 
-INLINE void device_name(struct device *d, struct request *rq, struct request_queue *rqq, u32 nsid, u64 now)
+INLINE void device_name(struct device *d, struct request_queue *rqq, u32 nsid, u64 now)
 {
 	struct nvme_ns *ns = READ(rqq, queuedata);
 	struct nvme_ns_head *head = READ(ns, head);
-	struct gendisk *disk = request_disk(rq), *top = NULL;
+	struct gendisk *disk = READ(ns, disk), *top = NULL;
 	struct ntp_name *n;
 
 	n = name_reserve();
@@ -202,7 +203,7 @@ INLINE void device_new(u64 key, struct request *rq, struct request_queue *rqq)
 	struct nvme_ctrl *ctrl = READ(&to_tcp(rq)->req, ctrl);
 	struct nvme_ctrl_ops *ops = READ(ctrl, ops);
 	struct nvme_ns *ns = READ(rqq, queuedata);
-	struct gendisk *disk = ns ? request_disk(rq) : NULL;
+	struct gendisk *disk = ns ? READ(ns, disk) : NULL;
 	struct device d = { .check = (u64)ns, .admin = !ns };
 	char name[4] = {};
 
@@ -318,7 +319,7 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	}
 	f.r.dev = d->id;
 	if (!d->announced && d->id)
-		device_name(d, rq, rqq, c.nsid, now);
+		device_name(d, rqq, c.nsid, now);
 	f.admin = admin;
 	f.polled = READ(hctx, type) == HCTX_TYPE_POLL;
 	op = READ(rq, cmd_flags) & REQ_OP_MASK;
@@ -360,15 +361,20 @@ INLINE void on_h_sendpage(struct socket *sock)
 	struct nvme_tcp_request *req;
 	struct flight *f = sending(sock, &req);
 	u64 now = bpf_ktime_get_ns();
+	int state;
 
 	if (!f)
 		return;
+	state = READ(req, state);
+	/* only data asked for by an R2T has a header of its own */
+	if (state == SEND_H2C_PDU)
+		f->r2t = 1;
 	if (!f->r2t) {
 		first(f, NTP_H_SEND_BEGIN, now);
 		f->r.at[NTP_H_SEND_LAST] = now;
 		f->r.at[NTP_H_SEND_END] = 0; /* was an earlier call's */
 		f->r.send_cpu = bpf_get_smp_processor_id();
-		if (READ(req, state) == SEND_DATA)
+		if (state == SEND_DATA)
 			f->in_capsule = 1;
 	} else {
 		first(f, NTP_H_DATA_SEND_BEGIN, now);
@@ -459,18 +465,42 @@ INLINE void take_run(struct flight *f, struct queue *q)
 	q->run_pdus = 0;
 }
 
-/* The same for whichever command the run is of, found as the driver does: by its tag, nvme_find_rq(). */
+/* The command of an id, found as the driver does: by its tag, nvme_find_rq(). */
 #define NVME_TAG 0xfff
-INLINE void end_run(struct queue *q, u64 queue)
+INLINE struct flight *flight_of_cid(struct queue *q, u64 queue, u16 cid)
 {
 	struct request **rqs = READ((struct blk_mq_tags *)q->tags, rqs), *rq = NULL;
 	struct flight *f;
 
-	bpf_probe_read_kernel(&rq, sizeof(rq), rqs + (q->run_cid & NVME_TAG));
+	bpf_probe_read_kernel(&rq, sizeof(rq), rqs + (cid & NVME_TAG));
 	f = flight_of((u64)rq);
-	if (f && f->queue == queue && has_run(f, q))
+	return f && f->queue == queue && f->r.cid == cid ? f : NULL;
+}
+
+/* Tells whichever command the run is of. */
+INLINE void end_run(struct queue *q, u64 queue)
+{
+	struct flight *f = flight_of_cid(q, queue, q->run_cid);
+
+	if (f && has_run(f, q))
 		take_run(f, q);
 	q->run_pdus = 0;
+}
+
+/* The PDU whose reading began last was an R2T of that command. */
+INLINE void asked(struct queue *q, u64 queue, u16 cid)
+{
+	struct flight *f = flight_of_cid(q, queue, cid);
+
+	if (!f || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
+		return;
+	if (f->r.r2ts < 255)
+		f->r.r2ts++;
+	if (f->r.at[NTP_H_R2T_READ])
+		return;
+	f->r2t = 1;
+	f->r.at[NTP_H_R2T_READ] = q->pdu_ns;
+	f->r.at[NTP_H_R2T_ARRIVED] = arrival_for(f, q, q->pdu_seq);
 }
 
 /*
@@ -478,7 +508,8 @@ INLINE void end_run(struct queue *q, u64 queue)
  * that shows where in the stream the PDU begins. The header before it is still
  * in the buffer. Data PDUs of one command that follow each other are a run: it
  * is looked up for another's data, and before its arrival is forgotten, not for
- * each PDU, and not at all where the response comes next.
+ * each PDU, and not at all where the response comes next. An R2T is always
+ * followed by another PDU of its command: the response at least.
  */
 #define C2H_SUCCESS 8
 #define RUN_MAX 8
@@ -502,6 +533,8 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 			q->run_cid = p.command_id;
 		}
 		q->run_pdus++;
+	} else if (p.type == NVME_TCP_R2T) {
+		asked(q, (u64)to, p.command_id);
 	} else if (q->run_cid == (p.type == NVME_TCP_RSP ? p.cqe_command_id : p.command_id)) {
 		q->run_pdus = 0; /* that one has ended */
 	}
@@ -509,32 +542,6 @@ INLINE void on_h_copy_bits(struct sk_buff *skb, void *offset, void *to)
 	q->pdu_ns = bpf_ktime_get_ns();
 }
 ENTRY3(h_copy_bits, skb_copy_bits, !hot_all)
-
-/* An R2T is answered: pdu_len is 0 only when nvme_tcp_handle_r2t() calls, not for the PDUs after the first. */
-INLINE void on_h_h2c(struct nvme_tcp_request *req)
-{
-	struct nvme_tcp_pdu p = {};
-	struct queue *q;
-	struct flight *f;
-
-	f = flight_of((u64)from_tcp(req));
-	if (!f || READ(req, pdu_len))
-		return;
-	if (f->r.r2ts < 255)
-		f->r.r2ts++;
-	if (f->r2t)
-		return;
-	f->r2t = 1;
-	q = queue_of(f->queue);
-	if (!q)
-		return;
-	bpf_probe_read_kernel(&p, sizeof(p), (void *)f->queue);
-	if (p.type != NVME_TCP_R2T || p.command_id != f->r.cid || q->pdu_ns < f->r.at[NTP_H_SEND_BEGIN])
-		return;
-	f->r.at[NTP_H_R2T_READ] = q->pdu_ns;
-	f->r.at[NTP_H_R2T_ARRIVED] = arrival_for(f, q, q->pdu_seq);
-}
-ENTRY1(h_h2c, nvme_tcp_setup_h2c_data_pdu, !hot_all)
 
 /* The PDU being read ends the command: its completion, or its last data with the SUCCESS flag. */
 INLINE void response(struct flight *f)

@@ -68,7 +68,6 @@ struct bio {
 
 struct request_queue {
 	void *queuedata;
-	struct gendisk *disk; /* since 5.15 */
 } CORE;
 
 struct blk_mq_tags {
@@ -92,25 +91,10 @@ struct request {
 	u32 __data_len;
 } CORE;
 
-/* before 5.15 */
-struct request___old {
-	struct gendisk *rq_disk;
-} CORE;
-
 /* include/linux/blk_types.h: the operation is in the low 8 bits; these two never moved */
 #define REQ_OP_MASK 0xff
 #define REQ_OP_DRV_IN 34
 #define REQ_OP_DRV_OUT 35
-
-INLINE struct gendisk *request_disk(struct request *rq)
-{
-	if (HAS(struct request_queue, disk)) {
-		struct request_queue *q = READ(rq, q);
-
-		return READ(q, disk);
-	}
-	return READ((struct request___old *)rq, rq_disk);
-}
 
 /* NVMe over the wire: fixed by the specification, no relocation */
 struct nvme_command {

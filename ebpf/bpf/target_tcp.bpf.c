@@ -1,6 +1,6 @@
 /*
  * Linux NVMe/TCP target (drivers/nvme/target/tcp.c, core.c, io-cmd-bdev.c).
- * Read against 6.1 and 6.12.
+ * Read against 5.10, 6.1, 6.12 and 7.3.
  *
  * A command is recorded from nvmet_req_init(), where it was read and nothing
  * refused yet (the tracepoint of the same name misses those that are refused),
@@ -39,16 +39,21 @@ struct nvmet_sq {
 	bool sqhd_disabled;
 } CORE;
 
-struct nvmet_fabrics_ops {
-	u32 type;
+struct nvmf_disc_rsp_page_entry {
+	u8 trtype;
 } CORE;
 #define NVMF_TRTYPE_TCP 3
+
+struct nvmet_port {
+	struct nvmf_disc_rsp_page_entry disc_addr;
+} CORE;
 
 struct nvmet_req {
 	struct nvme_command *cmd;
 	struct nvme_completion *cqe;
 	struct nvmet_sq *sq;
 	struct nvmet_ns *ns;
+	struct nvmet_port *port;
 	unsigned long transfer_len;
 } CORE;
 
@@ -83,6 +88,7 @@ struct nvmet_tcp_queue {
 	u32 nr_cmds;
 	int offset;
 	bool hdr_digest;
+	struct nvmet_sq nvme_sq;
 	struct work_struct release_work;
 } CORE;
 
@@ -241,11 +247,35 @@ INLINE u32 target_bytes(struct nvme_command *c)
 	return c->opcode & 3 ? c->sgl_length : 0;
 }
 
-INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, struct nvmet_fabrics_ops *ops)
+/*
+ * The command before, whose last send call's return was not seen: where tasks are
+ * preempted in the middle of programs, the kernel skips some. Its response was sent,
+ * or the driver would not use it again, so only the end of the call is missing.
+ */
+INLINE void end_unseen(u64 key, struct flight *f)
+{
+	if (!f->r.at[NTP_T_SEND_BEGIN]) {
+		stat_add(NTP_S_LOST_REUSED);
+		flight_del(key);
+		return;
+	}
+	if (f->r.at[NTP_T_SEND_END] < f->r.at[NTP_T_SEND_LAST])
+		f->r.at[NTP_T_SEND_END] = 0; /* was an earlier call's */
+	emit(key, f);
+}
+
+/*
+ * Of the arguments only the first is the same on every kernel (6.16 dropped one
+ * in the middle). The port is set by every transport before the call, sq only in it.
+ */
+INLINE void on_t_init(struct nvmet_req *req)
 {
 	u64 now = bpf_ktime_get_ns(), key = (u64)req;
+	struct nvmet_port *port = READ(req, port);
 	struct nvmet_tcp_queue *tq;
+	struct nvmet_sq *sq;
 	struct nvme_command c;
+	struct flight *old;
 	struct device *d;
 	struct socket *sock;
 	struct flight f;
@@ -254,13 +284,14 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	u32 bytes;
 	bool admin;
 
-	if (READ(ops, type) != NVMF_TRTYPE_TCP)
+	if (READ(port, disc_addr.trtype) != NVMF_TRTYPE_TCP)
 		return;
+	tq = READ(to_tcp(req), queue);
+	sq = ADDR(tq, nvme_sq);
 	/* the driver uses the command again: the end of the one before was not seen */
-	if (unlikely(flight_of(key))) {
-		stat_add(NTP_S_LOST_REUSED);
-		flight_del(key);
-	}
+	old = flight_of(key);
+	if (unlikely(old))
+		end_unseen(key, old);
 	bpf_probe_read_kernel(&c, sizeof(c), READ(req, cmd));
 	admin = !READ(sq, qid) || c.opcode == 0x7f;
 	if (admin && !cfg_admin)
@@ -275,7 +306,6 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 		return;
 
 	flight_init(&f, &c, bytes);
-	tq = READ(to_tcp(req), queue);
 	f.queue = (u64)tq;
 	sock = READ(tq, sock);
 	sk = READ(sock, sk);
@@ -296,7 +326,7 @@ INLINE void on_t_init(struct nvmet_req *req, void *cq, struct nvmet_sq *sq, stru
 	f.r.at[NTP_T_RECEIVED] = now;
 	flight_add(key, &f);
 }
-ENTRY4(t_init, nvmet_req_init, 0)
+ENTRY1(t_init, nvmet_req_init, 0)
 
 /* A PDU's data is about to be read, in the capsule or after an R2T. */
 INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
@@ -367,6 +397,7 @@ INLINE void on_t_bio_queue(struct bio *bio)
 		first(f, NTP_T_BIO_SUBMIT, bpf_ktime_get_ns());
 }
 TRACEPOINT1(t_bio_queue)
+TRACEPOINT_2ND(t_bio_queue)
 
 /* Several commands' bios may have been merged into one request. */
 #define MERGED_BIOS 16
@@ -391,6 +422,7 @@ INLINE void on_t_rq_issue(struct request *rq)
 		stat_add(NTP_S_MISS_MERGED);
 }
 TRACEPOINT1(t_rq_issue)
+TRACEPOINT_2ND(t_rq_issue)
 
 INLINE void on_t_rq_complete(struct request *rq)
 {

@@ -22,10 +22,20 @@ pub struct Facts {
     pub modules: BTreeMap<String, Module>,
     /// Functions of the hooks that the kernel has, by module and name.
     pub functions: BTreeMap<String, Function>,
-    /// Tracepoints of the hooks that the kernel has.
-    pub tracepoints: BTreeSet<String>,
+    /// Functions of the hooks that have no symbol of their own, by module and
+    /// name: a copy the compiler made, such as `NAME.isra.0`.
+    #[serde(default)]
+    pub renamed: BTreeMap<String, String>,
+    /// Tracepoints of the hooks that the kernel has, and how many arguments
+    /// each has, as far as BTF tells.
+    pub tracepoints: BTreeMap<String, Option<u32>>,
     /// Symbols could be read; without them presence is unknown.
     pub symbols: bool,
+    /// Tasks lose the CPU in the middle of kernel code, and so of a trampoline's
+    /// program, which the kernel then skips for whoever runs there meanwhile.
+    /// True where that cannot be found out.
+    #[serde(default)]
+    pub preemptible: bool,
     /// A BPF trampoline can be attached (tried): `None` when nobody tried.
     pub trampoline: Option<Result<(), String>>,
     /// Effective capabilities, a bit each.
@@ -71,6 +81,9 @@ pub struct Function {
     pub traceable: Option<bool>,
     /// Its BTF is known, to the kernel too.
     pub btf: bool,
+    /// How many arguments it has, as far as BTF tells.
+    #[serde(default)]
+    pub args: Option<u32>,
 }
 
 /// CAP_SYS_ADMIN.
@@ -93,6 +106,12 @@ impl Facts {
             Some(m) if m.built_in => "vmlinux",
             _ => site.module,
         }
+    }
+
+    /// What the compiler made of a site's function that the kernel has not.
+    pub fn renamed(&self, site: &Site) -> Option<&str> {
+        let key = format!("{}:{}", self.home(site), site.name);
+        self.renamed.get(&key).map(String::as_str)
     }
 
     /// A site's function, when the kernel has it.
@@ -125,6 +144,10 @@ impl Machine {
             kptr_restrict: line(root, "proc/sys/kernel/kptr_restrict").parse().ok(),
             jit: line(root, "proc/sys/net/core/bpf_jit_enable").parse().ok(),
             caps: caps(&text(root, "proc/self/status")),
+            preemptible: preemptible(
+                &line(root, "proc/sys/kernel/version"),
+                &line(root, "sys/kernel/debug/sched/preempt"),
+            ),
             ..Facts::default()
         };
         for m in object.modules {
@@ -139,8 +162,11 @@ impl Machine {
                 let Some((module, name)) = key.split_once(':') else {
                     continue;
                 };
-                function.btf = btf.func(module, name).is_some_and(|g| g.in_kernel);
+                let known = btf.func(module, name);
+                function.btf = known.is_some_and(|g| g.in_kernel);
+                function.args = known.map(|g| g.params);
             }
+            read_arguments(object, btf, &mut f.tracepoints);
         }
         Ok(Machine { facts: f, btf })
     }
@@ -158,6 +184,8 @@ impl Machine {
             )));
         }
         let mut m = Self::read(Path::new("/"), object, btf_dir)?;
+        // The attempt is charged to the limit, too.
+        crate::sys::raise_memlock();
         let able = m.facts.has_cap(CAP_SYS_ADMIN)
             || m.facts.has_cap(CAP_BPF) && m.facts.has_cap(CAP_PERFMON);
         if let (true, Some(btf)) = (able, &m.btf) {
@@ -184,6 +212,18 @@ fn lockdown(s: &str) -> String {
         .map(|(mode, _)| mode.to_owned())
         .filter(|mode| mode != "none")
         .unwrap_or_default()
+}
+
+/// From the kernel's version line (`#1 SMP PREEMPT_DYNAMIC ...`) and the model
+/// chosen at boot, in parentheses (`none (voluntary) full`), where debugfs tells.
+fn preemptible(version: &str, chosen: &str) -> bool {
+    let built = |model: &str| version.split_whitespace().any(|word| word == model);
+    if built("PREEMPT_DYNAMIC") {
+        return !(chosen.contains("(none)") || chosen.contains("(voluntary)"));
+    }
+    ["PREEMPT", "PREEMPT_RT", "PREEMPT_LAZY"]
+        .into_iter()
+        .any(built)
 }
 
 fn caps(status: &str) -> u64 {
@@ -228,12 +268,52 @@ fn read_btf(root: &Path, f: &mut Facts, dir: Option<&Path>) -> Result<Option<Ker
             }
         }
         if let Some(path) = file {
+            same_build(root, name, &path)?;
             btf.add(name, Raw::read(&path)?, false)?;
             m.btf = ModuleBtf::File(path);
         }
     }
     Ok(Some(btf))
 }
+
+/// Build id of a module that is loaded, as hexadecimal digits; `None` when it
+/// has none. From the ELF note the kernel keeps (`kernel/module/sysfs.c`):
+/// lengths of name and id, type, `GNU\0`, id.
+pub fn build_id(root: &Path, module: &str) -> Option<String> {
+    let note = root
+        .join("sys/module")
+        .join(module)
+        .join("notes/.note.gnu.build-id");
+    let note = fs::read(note).ok()?;
+    let size = u32::from_le_bytes(note.get(4..8)?.try_into().ok()?);
+    let id = note.get(16..)?.get(..size as usize)?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The file beside a module's BTF that says of which build it is.
+pub fn build_file(btf: &Path) -> PathBuf {
+    btf.with_extension("build-id")
+}
+
+/// Refuses BTF that says that it is of another build than the module loaded.
+fn same_build(root: &Path, module: &str, path: &Path) -> Result<(), BtfError> {
+    let Ok(made) = fs::read_to_string(build_file(path)) else {
+        return Ok(());
+    };
+    match build_id(root, module) {
+        Some(runs) if runs != made.trim() => Err(BtfError::OtherBuild {
+            path: path.to_owned(),
+            module: module.to_owned(),
+            made: made.trim().to_owned(),
+            runs,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What GCC and clang put behind a function's name when they make a copy that
+/// takes other arguments, or is only a part.
+const COPIES: &[&str] = &["isra.", "constprop.", "part."];
 
 /// Functions and tracepoints of the hooks in /proc/kallsyms; addresses are
 /// not needed, so kptr_restrict does not matter.
@@ -263,24 +343,51 @@ fn read_symbols(root: &Path, object: &Object, f: &mut Facts) {
         // Every tracepoint has a function that calls its probes.
         if let Some(tp) = name.strip_prefix("__traceiter_") {
             if tracepoints.contains(tp) {
-                f.tracepoints.insert(tp.to_owned());
+                f.tracepoints.insert(tp.to_owned(), None);
             }
             continue;
         }
-        let Some((name, sites)) = functions.get_key_value(name) else {
+        let (stem, made) = match name.split_once('.') {
+            Some((stem, rest)) => (stem, COPIES.iter().any(|c| rest.starts_with(c))),
+            None => (name, false),
+        };
+        let Some((_, sites)) = functions.get_key_value(stem) else {
             continue;
         };
-        *copies.entry(name).or_default() += 1;
         let module = fields
             .next()
             .map_or("vmlinux", |m| m.trim_matches(['[', ']']));
-        if sites.iter().any(|s| f.home(s) == module) {
-            f.functions.entry(format!("{module}:{name}")).or_default();
+        let wanted = sites.iter().any(|s| f.home(s) == module);
+        let key = format!("{module}:{stem}");
+        if stem == name {
+            *copies.entry(stem).or_default() += 1;
+            if wanted {
+                f.functions.entry(key).or_default();
+            }
+        } else if made && wanted {
+            f.renamed.insert(key, name.to_owned());
         }
     }
+    f.renamed.retain(|key, _| !f.functions.contains_key(key));
     for (key, function) in &mut f.functions {
         let name = key.split_once(':').map_or("", |(_, n)| n);
         function.copies = copies.get(name).copied().unwrap_or(0);
+    }
+}
+
+/// Arguments of tracepoints: those of the function that calls the probes, but
+/// for its first, which is the probe's own.
+fn read_arguments(
+    object: &Object,
+    btf: &KernelBtf,
+    tracepoints: &mut BTreeMap<String, Option<u32>>,
+) {
+    let sites = object.hooks.iter().flat_map(|hook| hook.sites);
+    for site in sites {
+        if let Some(args) = tracepoints.get_mut(site.name) {
+            let caller = format!("__traceiter_{}", site.name);
+            *args = (btf.func(site.module, &caller)).and_then(|f| f.params.checked_sub(1));
+        }
     }
 }
 
@@ -301,5 +408,20 @@ fn read_traceable(root: &Path, f: &mut Facts) {
     }
     for (key, function) in &mut f.functions {
         function.traceable = key.split_once(':').map(|k| traceable.contains(&k));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::preemptible;
+
+    #[test]
+    fn preemption_is_what_was_chosen_or_what_is_built_in() {
+        let dynamic = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1 (2026-11-14)";
+        assert!(!preemptible(dynamic, "none (voluntary) full"));
+        assert!(preemptible(dynamic, "full (lazy)"));
+        assert!(preemptible(dynamic, ""));
+        assert!(preemptible("#1 SMP PREEMPT_RT Debian 6.1.192-3", ""));
+        assert!(!preemptible("#1 SMP Debian 5.10.262-1", ""));
     }
 }

@@ -101,6 +101,9 @@ pub struct Hook {
     pub sites: &'static [Site],
     /// At which of them.
     pub pick: Pick,
+    /// Arguments of the function or tracepoint, where the program depends on
+    /// how many there are: with another number it is as good as absent.
+    pub args: Option<u32>,
     /// Whether recording can go without it.
     pub need: Need,
     /// Points it takes.
@@ -114,6 +117,9 @@ pub struct Hook {
     pub fallback: Option<&'static str>,
     /// It begins records: attached last, detached first.
     pub last: bool,
+    /// It counts commands, so no call may be missed: by kprobe, which holds the
+    /// CPU, where a trampoline's program may be preempted.
+    pub every: bool,
 }
 
 impl Hook {
@@ -182,12 +188,14 @@ const ROW: Hook = Hook {
     kind: Kind::Entry,
     sites: &[],
     pick: Pick::All,
+    args: None,
     need: Need::Optional,
     gives: &[],
     helps: &[],
     stands_for: None,
     fallback: None,
     last: false,
+    every: false,
 };
 
 const SENDPAGE: &[Site] = &[
@@ -195,6 +203,8 @@ const SENDPAGE: &[Site] = &[
     site("vmlinux", "sock_no_sendpage"),
 ];
 const SENDMSG: &[Site] = &[site("vmlinux", "sock_sendmsg")];
+const BIO_QUEUE: &[Site] = &[site("vmlinux", "block_bio_queue")];
+const RQ_ISSUE: &[Site] = &[site("vmlinux", "block_rq_issue")];
 const H_SEND: &[Point] = &[
     h::SEND_BEGIN,
     h::SEND_LAST,
@@ -233,7 +243,8 @@ pub const HOST_TCP: &[Hook] = &[
     Hook {
         handler: "h_copy_bits",
         sites: &[site("vmlinux", "skb_copy_bits")],
-        helps: &[h::RESP_READ, h::RESP_ARRIVED, h::R2T_READ, h::R2T_ARRIVED],
+        gives: &[h::R2T_READ, h::R2T_ARRIVED],
+        helps: &[h::RESP_READ, h::RESP_ARRIVED],
         ..ROW
     },
     Hook {
@@ -246,12 +257,6 @@ pub const HOST_TCP: &[Hook] = &[
         handler: "h_data_ready",
         sites: &[site("nvme_tcp", "nvme_tcp_data_ready")],
         helps: &[h::RESP_ARRIVED, h::R2T_ARRIVED],
-        ..ROW
-    },
-    Hook {
-        handler: "h_h2c",
-        sites: &[site("nvme_tcp", "nvme_tcp_setup_h2c_data_pdu")],
-        gives: &[h::R2T_READ, h::R2T_ARRIVED],
         ..ROW
     },
     Hook {
@@ -270,6 +275,7 @@ pub const HOST_TCP: &[Hook] = &[
         handler: "h_sendpage",
         kind: Kind::Exit,
         sites: SENDPAGE,
+        args: Some(5),
         gives: H_SENT,
         ..ROW
     },
@@ -285,6 +291,7 @@ pub const HOST_TCP: &[Hook] = &[
         handler: "h_sendmsg",
         kind: Kind::Exit,
         sites: SENDMSG,
+        args: Some(2),
         stands_for: Some("h_sendpage"),
         gives: H_SENT,
         ..ROW
@@ -292,9 +299,21 @@ pub const HOST_TCP: &[Hook] = &[
     Hook {
         handler: "h_bio_queue",
         kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_bio_queue")],
+        sites: BIO_QUEUE,
+        args: Some(1),
         gives: &[h::BLOCK_START],
         // Later than the bio, and of a batch that of its first request.
+        fallback: Some("request.start_time_ns"),
+        ..ROW
+    },
+    // 5.10: the request queue comes first.
+    Hook {
+        handler: "h_bio_queue_q",
+        kind: Kind::Tracepoint,
+        sites: BIO_QUEUE,
+        args: Some(2),
+        stands_for: Some("h_bio_queue"),
+        gives: &[h::BLOCK_START],
         fallback: Some("request.start_time_ns"),
         ..ROW
     },
@@ -352,15 +371,41 @@ pub const TARGET_TCP: &[Hook] = &[
     Hook {
         handler: "t_bio_queue",
         kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_bio_queue")],
+        sites: BIO_QUEUE,
+        args: Some(1),
         gives: &[t::BIO_SUBMIT],
+        helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
+        ..ROW
+    },
+    // 5.10: the request queue comes first.
+    Hook {
+        handler: "t_bio_queue_q",
+        kind: Kind::Tracepoint,
+        sites: BIO_QUEUE,
+        args: Some(2),
+        stands_for: Some("t_bio_queue"),
+        gives: &[t::BIO_SUBMIT],
+        helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
         ..ROW
     },
     Hook {
         handler: "t_rq_issue",
         kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_rq_issue")],
+        sites: RQ_ISSUE,
+        args: Some(1),
         gives: &[t::DRIVE_ISSUE],
+        helps: &[t::DRIVE_DONE],
+        ..ROW
+    },
+    // Early 5.10: the request queue comes first.
+    Hook {
+        handler: "t_rq_issue_q",
+        kind: Kind::Tracepoint,
+        sites: RQ_ISSUE,
+        args: Some(2),
+        stands_for: Some("t_rq_issue"),
+        gives: &[t::DRIVE_ISSUE],
+        helps: &[t::DRIVE_DONE],
         ..ROW
     },
     Hook {
@@ -401,6 +446,7 @@ pub const TARGET_TCP: &[Hook] = &[
         handler: "t_sendpage",
         kind: Kind::Exit,
         sites: &[site("vmlinux", "kernel_sendpage")],
+        args: Some(5),
         gives: T_SENT,
         ..ROW
     },
@@ -416,6 +462,7 @@ pub const TARGET_TCP: &[Hook] = &[
         handler: "t_sendmsg",
         kind: Kind::Exit,
         sites: SENDMSG,
+        args: Some(2),
         stands_for: Some("t_sendpage"),
         gives: T_SENT,
         ..ROW
@@ -426,6 +473,7 @@ pub const TARGET_TCP: &[Hook] = &[
         need: Need::Required,
         gives: &[t::RECEIVED],
         last: true,
+        every: true,
         ..ROW
     },
 ];

@@ -93,13 +93,36 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
+/// How functions are to be hooked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Functions {
+    /// By trampoline, where the kernel can.
+    #[default]
+    Best,
+    /// By kprobe throughout, to compare.
+    Kprobes,
+}
+
+impl std::str::FromStr for Functions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "best" => Ok(Functions::Best),
+            "kprobe" => Ok(Functions::Kprobes),
+            _ => Err(format!("`{text}`: use best or kprobe")),
+        }
+    }
+}
+
 impl Plan {
     /// Makes the plan for one object.
-    pub fn new(object: &'static Object, facts: &Facts) -> Self {
+    pub fn new(object: &'static Object, facts: &Facts, functions: Functions) -> Self {
         let mut hooks: Vec<Planned> = Vec::new();
+        let place = |hook: &'static Hook| place(hook, facts, functions);
         for hook in object.hooks {
             let Some(main) = hook.stands_for else {
-                hooks.push(place(hook, facts));
+                hooks.push(place(hook));
                 continue;
             };
             let Some(main) = hooks
@@ -108,7 +131,7 @@ impl Plan {
             else {
                 continue;
             };
-            let mut planned = place(hook, facts);
+            let mut planned = place(hook);
             if planned.present() {
                 planned.stands_for = main.hook.sites.first().map(|s| s.name);
                 main.replaced_by = Some(hook.handler);
@@ -192,7 +215,7 @@ impl Planned {
 }
 
 /// Finds where a hook can be hooked.
-fn place(hook: &'static Hook, facts: &Facts) -> Planned {
+fn place(hook: &'static Hook, facts: &Facts, functions: Functions) -> Planned {
     let mut p = Planned {
         hook,
         attach: vec![],
@@ -204,7 +227,7 @@ fn place(hook: &'static Hook, facts: &Facts) -> Planned {
         if hook.pick == Pick::First && p.present() {
             break;
         }
-        match way(hook.kind, site, facts) {
+        match way(hook, site, facts, functions) {
             Ok(how) => p.attach.push(Attach {
                 site,
                 module: facts.home(site),
@@ -217,7 +240,14 @@ fn place(hook: &'static Hook, facts: &Facts) -> Planned {
 }
 
 /// How a site can be hooked, or why it cannot.
-fn way(kind: Kind, site: &Site, facts: &Facts) -> Result<How, String> {
+fn way(hook: &Hook, site: &Site, facts: &Facts, functions: Functions) -> Result<How, String> {
+    let kind = hook.kind;
+    let fits = |args: Option<u32>| match (hook.args, args) {
+        (Some(want), Some(has)) if want != has => {
+            Err(format!("has {has} arguments here, not {want}"))
+        }
+        _ => Ok(()),
+    };
     if facts
         .modules
         .get(site.module)
@@ -226,20 +256,27 @@ fn way(kind: Kind, site: &Site, facts: &Facts) -> Result<How, String> {
         return Err(format!("{} is not loaded", site.module));
     }
     if kind == Kind::Tracepoint {
-        let there = facts.tracepoints.contains(site.name);
-        return there
-            .then_some(How::RawTp)
-            .ok_or_else(|| "no such tracepoint".into());
+        let Some(args) = facts.tracepoints.get(site.name) else {
+            return Err("no such tracepoint".into());
+        };
+        return fits(*args).map(|()| How::RawTp);
     }
     let Some(f) = facts.function(site) else {
-        return Err("not in this kernel, or inlined".into());
+        return Err(match facts.renamed(site) {
+            // The compiler changes the arguments of such copies.
+            Some(copy) => format!("the compiler made {copy} of it"),
+            None => "not in this kernel, or inlined".into(),
+        });
     };
+    fits(f.args)?;
     if f.traceable == Some(false) {
         return Err("not traceable".into());
     }
     // The id of a module's BTF object can be had with CAP_SYS_ADMIN only.
     let ids = facts.home(site) == "vmlinux" || facts.has_cap(CAP_SYS_ADMIN);
-    if f.btf && ids && !matches!(facts.trampoline, Some(Err(_))) {
+    let misses = hook.every && facts.preemptible && f.copies == 1;
+    let able = functions == Functions::Best && !matches!(facts.trampoline, Some(Err(_))) && !misses;
+    if f.btf && ids && able {
         return Ok(if kind == Kind::Exit {
             How::Fexit
         } else {
@@ -282,10 +319,14 @@ fn point_missing(point: Point, hooks: &[Planned]) -> Option<String> {
     }
     let unhelped = hooks
         .iter()
-        .filter(|p| p.hook.helps.contains(&point) && !p.present());
+        .filter(|p| p.hook.helps.contains(&point) && !p.present() && p.replaced_by.is_none());
     let why: Vec<String> = unhelped.map(reason).collect();
     (!why.is_empty()).then(|| why.join("; "))
 }
+
+/// What suffices. The ids of modules' BTF need CAP_SYS_ADMIN; before 5.11 maps
+/// and programs are locked memory, the limit of which CAP_SYS_RESOURCE raises.
+const CAPS: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_resource";
 
 /// What is in the way, the first thing to mend first.
 fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Vec<String>) {
@@ -300,8 +341,7 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
             problem(
                 ProblemKind::Permission,
                 format!("capability {name} is missing"),
-                "run it as root (sudo), or give it cap_bpf,cap_perfmon,cap_sys_admin+ep with setcap"
-                    .into(),
+                format!("run it as root (sudo), or give it {CAPS}+ep with setcap"),
             );
         }
     }
@@ -357,10 +397,9 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
             ModuleBtf::Absent if facts.kernel_btf => problem(
                 ProblemKind::Kernel,
                 format!("module {m} has no BTF"),
-                format!(
-                    "make its split BTF from a build with debug information (pahole --btf_base \
-                     /sys/kernel/btf/vmlinux) and pass --btf DIR with it as DIR/{m}"
-                ),
+                "install the kernel's debug information (Debian: linux-image-$(uname -r)-dbg), \
+                 make it with ntp-probe --make-btf DIR, and pass --btf DIR"
+                    .into(),
             ),
             ModuleBtf::File(_) if by_kprobe(m) => notes.push(format!(
                 "{m}: BTF from a file, so its functions are hooked by kprobes, which cost more"

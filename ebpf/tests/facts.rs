@@ -59,6 +59,8 @@ fn machine(root: &Path) {
          0000000000000000 D nvme_tcp_timeout\t[nvme_tcp]\n\
          0000000000000000 t nvme_tcp_recv_skb\t[nvme_tcp]\n\
          0000000000000000 t nvme_tcp_recv_skb.cold\t[nvme_tcp]\n\
+         0000000000000000 t nvme_tcp_data_ready.isra.0\t[nvme_tcp]\n\
+         0000000000000000 t nvme_tcp_recv_skb.part.0\t[nvme_tcp]\n\
          0000000000000000 t nvme_tcp_data_ready\t[elsewhere]\n\
          0000000000000000 T __traceiter_nvme_setup_cmd\n\
          0000000000000000 T __traceiter_sched_switch\n\
@@ -104,7 +106,10 @@ fn facts_are_what_the_files_say() {
     assert_eq!(f.functions["vmlinux:sock_sendmsg"].copies, 2);
     assert_eq!(f.functions["vmlinux:sock_sendmsg"].traceable, Some(true));
     assert_eq!(f.functions["vmlinux:skb_copy_bits"].traceable, Some(false));
-    assert_eq!(f.tracepoints.iter().collect::<Vec<_>>(), ["nvme_setup_cmd"]);
+    // A copy of a function that is there too is no loss.
+    let renamed: Vec<_> = f.renamed.values().collect();
+    assert_eq!(renamed, ["nvme_tcp_data_ready.isra.0"]);
+    assert_eq!(f.tracepoints.keys().collect::<Vec<_>>(), ["nvme_setup_cmd"]);
 }
 
 #[test]
@@ -159,4 +164,29 @@ fn facts_survive_json() {
     let f = Machine::read(dir.path(), host(), None).unwrap().facts;
     let text = serde_json::to_string(&f).unwrap();
     assert_eq!(serde_json::from_str::<ntp_ebpf::Facts>(&text).unwrap(), f);
+}
+
+#[test]
+fn btf_made_for_another_build_of_a_module_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, files) = (dir.path().join("root"), dir.path().join("btf"));
+    machine(&root);
+    std::fs::remove_file(root.join("sys/kernel/btf/nvme_tcp")).unwrap();
+    // An ELF note: lengths of name and id, type 3, name, id.
+    let note = [
+        4, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0, 0xab, 1,
+    ];
+    put(&root, "sys/module/nvme_tcp/notes/.note.gnu.build-id", note);
+    put(&files, "nvme_tcp", empty_split());
+    // Nobody knows of which build it is; then: of this one; then: of another.
+    assert!(Machine::read(&root, host(), Some(&files)).is_ok());
+    put(&files, "nvme_tcp.build-id", "ab01\n");
+    let m = Machine::read(&root, host(), Some(&files)).unwrap();
+    assert_eq!(
+        m.facts.modules["nvme_tcp"].btf,
+        ModuleBtf::File(files.join("nvme_tcp"))
+    );
+    put(&files, "nvme_tcp.build-id", "ab02\n");
+    let e = Machine::read(&root, host(), Some(&files)).unwrap_err();
+    assert!(e.to_string().contains("made for the build ab02"), "{e}");
 }

@@ -2,7 +2,7 @@
 
 use ntp_ebpf::facts::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ModuleBtf};
 use ntp_ebpf::hooks::{How, Kind, object};
-use ntp_ebpf::plan::{Planned, ProblemKind};
+use ntp_ebpf::plan::{Functions, Planned, ProblemKind};
 use ntp_ebpf::{Facts, Plan};
 use ntp_record::{Role, Transport};
 use std::path::PathBuf;
@@ -19,7 +19,11 @@ fn facts(kernel: &str, role: Role) -> Facts {
 }
 
 fn plan(role: Role, facts: &Facts) -> Plan {
-    Plan::new(object(role, Transport::Tcp).unwrap(), facts)
+    Plan::new(
+        object(role, Transport::Tcp).unwrap(),
+        facts,
+        Functions::Best,
+    )
 }
 
 fn hook<'a>(p: &'a Plan, handler: &str, kind: Kind) -> &'a Planned {
@@ -56,9 +60,11 @@ fn planned(p: &Plan) -> Vec<&str> {
 
 #[test]
 fn kernels_with_module_btf_give_every_point_by_trampolines() {
-    for kernel in ["6.1", "6.12", "7.3"] {
+    for kernel in ["6.1", "6.1-rt", "6.12", "7.3"] {
         for role in [Role::Host, Role::Target] {
-            let p = plan(role, &facts(kernel, role));
+            let mut f = facts(kernel, role);
+            f.preemptible = false;
+            let p = plan(role, &f);
             assert!(p.possible(), "{kernel} {role:?}: {:?}", p.problems);
             assert!(p.missing.is_empty(), "{kernel} {role:?}: {:?}", p.missing);
             assert_eq!(
@@ -131,7 +137,11 @@ fn modules_without_btf_are_a_problem_until_files_are_given() {
         what,
         ["module nvmet_tcp has no BTF", "module nvmet has no BTF"]
     );
-    assert!(p.problems.iter().all(|p| p.remedy.contains("--btf DIR")));
+    assert!(
+        p.problems
+            .iter()
+            .all(|p| p.remedy.contains("ntp-probe --make-btf DIR"))
+    );
 
     for m in f.modules.values_mut() {
         m.btf = ModuleBtf::File("/b".into());
@@ -145,15 +155,77 @@ fn modules_without_btf_are_a_problem_until_files_are_given() {
         hook(&p, "t_sendpage", Kind::Entry).attach[0].how,
         How::Fentry
     );
-    // 5.10's name of nvmet_tcp_build_pdu_iovec.
-    let h2c = hook(&p, "t_h2c_data", Kind::Entry);
+}
+
+#[test]
+fn a_renamed_function_is_hooked_under_its_other_name() {
+    // Early 5.10 called nvmet_tcp_build_pdu_iovec so.
+    let mut f = facts("5.10", Role::Target);
+    let v = f.functions.remove("nvmet_tcp:nvmet_tcp_build_pdu_iovec");
+    f.functions
+        .insert("nvmet_tcp:nvmet_tcp_map_pdu_iovec".into(), v.unwrap());
+    let h2c = plan(Role::Target, &f);
+    let h2c = hook(&h2c, "t_h2c_data", Kind::Entry);
     assert_eq!(h2c.attach.len(), 1);
     assert_eq!(h2c.attach[0].site.name, "nvmet_tcp_map_pdu_iovec");
 }
 
 #[test]
-fn a_function_the_compiler_inlined_costs_its_points_and_says_which() {
-    // 5.10 has no nvme_tcp_setup_h2c_data_pdu of its own.
+fn a_tracepoint_with_another_argument_in_front_has_a_program_of_its_own() {
+    // 5.10: block_bio_queue(q, bio), and block_rq_issue(rq) as later.
+    for (role, main, other) in [
+        (Role::Host, "h_bio_queue", "h_bio_queue_q"),
+        (Role::Target, "t_bio_queue", "t_bio_queue_q"),
+    ] {
+        let p = plan(role, &facts("5.10", role));
+        let absent = hook(&p, main, Kind::Tracepoint);
+        assert_eq!(absent.why(), "has 2 arguments here, not 1");
+        assert_eq!(absent.replaced_by, Some(other));
+        assert!(hook(&p, other, Kind::Tracepoint).present());
+        assert!(p.missing.is_empty(), "{:?}", p.missing);
+        let p = plan(role, &facts("6.1", role));
+        assert!(hook(&p, main, Kind::Tracepoint).present());
+        assert!(!planned(&p).contains(&other));
+    }
+    let mut f = facts("5.10", Role::Target);
+    f.tracepoints.insert("block_rq_issue".into(), Some(2));
+    let p = plan(Role::Target, &f);
+    assert!(hook(&p, "t_rq_issue_q", Kind::Tracepoint).present());
+}
+
+#[test]
+fn a_function_with_other_arguments_is_not_hooked_where_they_count() {
+    let mut f = facts("6.1", Role::Host);
+    let send = f.functions.get_mut("vmlinux:kernel_sendpage").unwrap();
+    assert_eq!(send.args, Some(5));
+    send.args = Some(4);
+    let p = plan(Role::Host, &f);
+    let exit = hook(&p, "h_sendpage", Kind::Exit);
+    assert_eq!(exit.why(), "has 4 arguments here, not 5");
+    // Of an entry only the first argument is read.
+    assert_eq!(hook(&p, "h_sendpage", Kind::Entry).attach.len(), 2);
+}
+
+#[test]
+fn a_function_the_compiler_inlined_or_changed_costs_its_points_and_says_which() {
+    let mut f = facts("6.12", Role::Target);
+    let key = "nvmet_tcp:nvmet_tcp_build_pdu_iovec";
+    f.functions.remove(key);
+    let p = plan(Role::Target, &f);
+    assert!(p.possible());
+    assert!(p.missing.is_empty(), "t_recv_pdu gives them too");
+    let h2c = hook(&p, "t_h2c_data", Kind::Entry);
+    assert_eq!(h2c.why(), "not in this kernel, or inlined");
+
+    f.renamed
+        .insert(key.into(), "nvmet_tcp_build_pdu_iovec.isra.0".into());
+    let p = plan(Role::Target, &f);
+    assert_eq!(
+        hook(&p, "t_h2c_data", Kind::Entry).absent[0].1,
+        "the compiler made nvmet_tcp_build_pdu_iovec.isra.0 of it"
+    );
+
+    // A file's BTF: only the functions of modules are hooked by kprobe, and that is said.
     let mut f = facts("5.10", Role::Host);
     for m in f.modules.values_mut() {
         m.btf = ModuleBtf::File("/b".into());
@@ -163,12 +235,38 @@ fn a_function_the_compiler_inlined_costs_its_points_and_says_which() {
     // nvme_core is hooked by tracepoints only: its BTF's origin costs nothing.
     assert_eq!(p.notes.len(), 1, "{:?}", p.notes);
     assert!(p.notes[0].starts_with("nvme_tcp: BTF from a file"));
+    assert!(p.missing.is_empty(), "{:?}", p.missing);
+}
+
+#[test]
+fn a_command_is_counted_by_kprobe_where_a_program_may_be_preempted() {
+    for (kernel, how) in [
+        ("6.1", How::Fentry),
+        ("6.12", How::Fentry),
+        ("6.1-rt", How::Kprobe),
+        ("7.3", How::Kprobe),
+    ] {
+        let p = plan(Role::Target, &facts(kernel, Role::Target));
+        assert_eq!(
+            hook(&p, "t_init", Kind::Entry).attach[0].how,
+            how,
+            "{kernel}"
+        );
+        assert_eq!(
+            hook(&p, "t_queue_resp", Kind::Entry).attach[0].how,
+            How::Fentry
+        );
+    }
+}
+
+#[test]
+fn kprobes_throughout_when_asked_for() {
+    let object = object(Role::Target, Transport::Tcp).unwrap();
+    let p = Plan::new(object, &facts("6.12", Role::Target), Functions::Kprobes);
+    assert!(p.possible());
+    assert_eq!(ways(&p), [How::RawTp, How::Kprobe]);
     let missing: Vec<&str> = p.missing.keys().copied().collect();
-    assert_eq!(missing, ["r2t_arrived", "r2t_read"]);
-    assert_eq!(
-        p.missing["r2t_read"],
-        "nvme_tcp_setup_h2c_data_pdu: not in this kernel, or inlined"
-    );
+    assert_eq!(missing, ["send_end"]);
 }
 
 #[test]

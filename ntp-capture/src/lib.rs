@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<Status> {
     Output::check(options)?;
 
     let machine = Machine::here(object, options.btf.as_deref())?;
-    let plan = Plan::new(object, &machine.facts);
+    let plan = Plan::new(object, &machine.facts, options.hooks);
     if let Some(problem) = plan.problems.first() {
         bail!("{problem}; ntp-probe tells more");
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
+use ntp_ebpf::plan::Functions;
 use ntp_record::Format;
 use ntp_record::record::IO_OPS;
 use ntp_record::{Role, Transport};
@@ -59,6 +60,10 @@ pub struct Options {
     /// Folder with BTF of modules that have none of their own
     #[arg(long, value_name = "DIR")]
     pub btf: Option<PathBuf>,
+
+    /// How functions are hooked: best, or kprobe throughout, to compare
+    #[arg(long, value_name = "HOW", default_value = "best")]
+    pub hooks: Functions,
 
     /// Encoding of the recording
     #[arg(long, value_name = "FORMAT", default_value = "bin", value_parser = format)]

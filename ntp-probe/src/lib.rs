@@ -1,12 +1,13 @@
 //! Says whether this machine can be recorded, hook by hook: makes the plan
 //! that ntp-capture would, loads its programs, attaches none.
 
+mod make_btf;
 mod report;
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use ntp_ebpf::hooks::{self, Object};
-use ntp_ebpf::plan::ProblemKind;
+use ntp_ebpf::plan::{Functions, ProblemKind};
 use ntp_ebpf::{Facts, Machine, Plan, Session};
 use ntp_record::tool::Status;
 use ntp_record::{Role, Transport};
@@ -23,7 +24,8 @@ use std::path::PathBuf;
     after_help = "Examples:\n  \
         sudo ntp-probe                    a host over TCP\n  \
         sudo ntp-probe -r target          a target over TCP\n  \
-        sudo ntp-probe -r target --json   for a program to read\n\n\
+        sudo ntp-probe -r target --json   for a program to read\n  \
+        sudo ntp-probe --make-btf DIR     BTF of the modules that have none\n\n\
         Exit status: 0 it can be recorded; 1 it cannot; 2 it could not be found out\n\
         (usage, permission)."
 )]
@@ -39,6 +41,18 @@ pub struct Options {
     /// Folder with BTF of modules that have none of their own, as DIR/MODULE
     #[arg(long, value_name = "DIR")]
     pub btf: Option<PathBuf>,
+
+    /// Make BTF of the modules that have none, in this folder, from their debug information
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["btf", "json"])]
+    pub make_btf: Option<PathBuf>,
+
+    /// Debug information for --make-btf: a module's file, or a folder of them
+    #[arg(long, value_name = "PATH", requires = "make_btf")]
+    pub debug: Option<PathBuf>,
+
+    /// How functions are hooked: best, or kprobe throughout, to compare
+    #[arg(long, value_name = "HOW", default_value = "best")]
+    pub hooks: Functions,
 
     /// One JSON object instead of text
     #[arg(long)]
@@ -82,8 +96,11 @@ pub(crate) enum Load {
 /// Usage, permission, or a write that fails (exit status 2).
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Status> {
     let object = object(options)?;
+    if let Some(dir) = &options.make_btf {
+        return make_btf::make(object, dir, options.debug.as_deref(), out);
+    }
     let machine = Machine::here(object, options.btf.as_deref())?;
-    let plan = Plan::new(object, &machine.facts);
+    let plan = Plan::new(object, &machine.facts, options.hooks);
     if let Some(p) = plan
         .problems
         .iter()

@@ -8,6 +8,7 @@
 mod basics;
 mod commands;
 mod injected;
+mod kernels;
 mod life;
 mod machines;
 mod split;

@@ -44,6 +44,21 @@ pub enum BtfError {
         /// First value out of range.
         limit: u32,
     },
+    /// BTF of a module, made for another build of it.
+    #[error(
+        "{path}: made for the build {made} of {module}, and {runs} is loaded; \
+         make it again with ntp-probe --make-btf"
+    )]
+    OtherBuild {
+        /// File.
+        path: PathBuf,
+        /// Module.
+        module: String,
+        /// Build id the file was made for.
+        made: String,
+        /// Build id of the module that is loaded.
+        runs: String,
+    },
 }
 
 /// Kind of a type, the numbers of `BTF_KIND_*` in the kernel's `linux/btf.h`.
