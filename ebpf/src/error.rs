@@ -33,6 +33,16 @@ pub enum LoadError {
         /// What the system said.
         what: String,
     },
+    /// Maps are charged to the limit of locked memory (kernels before 5.11), and
+    /// this process may not raise it.
+    #[error(
+        "locked memory: {limit} bytes are not enough: give it cap_sys_resource with setcap, \
+         or raise the limit (ulimit -l unlimited)"
+    )]
+    Memlock {
+        /// The limit, bytes.
+        limit: u64,
+    },
     /// The kernel refused a program.
     #[error("program {program} for {function}: {cause}{}", last_words(.log))]
     Program {
@@ -64,6 +74,11 @@ impl LoadError {
             function: at.site.name.to_owned(),
             what: why.to_string(),
         }
+    }
+
+    /// Whether somebody with more rights would not meet it.
+    pub fn is_permission(&self) -> bool {
+        matches!(self, LoadError::Memlock { .. })
     }
 
     /// The verifier's log, when a program was refused by it.

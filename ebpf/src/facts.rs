@@ -46,6 +46,10 @@ pub struct Facts {
     pub kptr_restrict: Option<u32>,
     /// net.core.bpf_jit_enable.
     pub jit: Option<u32>,
+    /// kernel.perf_event_paranoid. Above 2, which Debian and Ubuntu add,
+    /// kprobes need CAP_SYS_ADMIN.
+    #[serde(default)]
+    pub perf_event_paranoid: Option<i32>,
 }
 
 /// A kernel module.
@@ -99,6 +103,11 @@ impl Facts {
         self.caps >> cap & 1 != 0
     }
 
+    /// Whether this process may make kprobes.
+    pub fn may_kprobe(&self) -> bool {
+        self.has_cap(CAP_SYS_ADMIN) || self.perf_event_paranoid.is_none_or(|level| level <= 2)
+    }
+
     /// The module a site's function really lies in: its own, or `vmlinux` when
     /// it is built in.
     pub fn home(&self, site: &Site) -> &'static str {
@@ -143,6 +152,9 @@ impl Machine {
             lockdown: lockdown(&line(root, "sys/kernel/security/lockdown")),
             kptr_restrict: line(root, "proc/sys/kernel/kptr_restrict").parse().ok(),
             jit: line(root, "proc/sys/net/core/bpf_jit_enable").parse().ok(),
+            perf_event_paranoid: line(root, "proc/sys/kernel/perf_event_paranoid")
+                .parse()
+                .ok(),
             caps: caps(&text(root, "proc/self/status")),
             preemptible: preemptible(
                 &line(root, "proc/sys/kernel/version"),

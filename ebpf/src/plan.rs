@@ -284,6 +284,7 @@ fn way(hook: &Hook, site: &Site, facts: &Facts, functions: Functions) -> Result<
         });
     }
     match f.copies {
+        _ if !facts.may_kprobe() => Err(NEEDS_ADMIN.into()),
         _ if kind == Kind::Exit => Err("its return can be hooked by fexit only".into()),
         1 => Ok(How::Kprobe),
         n => Err(format!("{n} functions have this name")),
@@ -328,6 +329,15 @@ fn point_missing(point: Point, hooks: &[Planned]) -> Option<String> {
 /// and programs are locked memory, the limit of which CAP_SYS_RESOURCE raises.
 const CAPS: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_resource";
 
+/// How to give a tool what it needs.
+fn grant() -> String {
+    format!("run it as root (sudo), or give it {CAPS}+ep with setcap")
+}
+
+/// Why a function is not hooked that could be, with more rights.
+const NEEDS_ADMIN: &str =
+    "needs cap_sys_admin (or for kprobes, kernel.perf_event_paranoid of 2 or less)";
+
 /// What is in the way, the first thing to mend first.
 fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Vec<String>) {
     let mut problems = Vec::new();
@@ -341,7 +351,7 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
             problem(
                 ProblemKind::Permission,
                 format!("capability {name} is missing"),
-                format!("run it as root (sudo), or give it {CAPS}+ep with setcap"),
+                grant(),
             );
         }
     }
@@ -411,16 +421,30 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
         let required = p.hook.need == Need::Required && p.hook.stands_for.is_none();
         if required && !p.present() && p.replaced_by.is_none() {
             let names: Vec<&str> = p.hook.sites.iter().map(|s| s.name).collect();
-            problem(
-                ProblemKind::Kernel,
-                format!("{}: {}", names.join(", "), p.why()),
-                "this kernel cannot be recorded".into(),
-            );
+            let what = format!("{}: {}", names.join(", "), p.why());
+            match p.absent.iter().any(|(_, why)| why == NEEDS_ADMIN) {
+                true => problem(ProblemKind::Permission, what, grant()),
+                false => problem(
+                    ProblemKind::Kernel,
+                    what,
+                    "this kernel cannot be recorded".into(),
+                ),
+            }
         }
     }
     if !facts.has_cap(CAP_SYS_ADMIN) {
+        notes.push(match facts.may_kprobe() {
+            true => "without cap_sys_admin functions of modules are hooked by kprobes, which cost more".into(),
+            false => format!(
+                "without cap_sys_admin functions of modules are not hooked, kernel.perf_event_paranoid being {}",
+                facts.perf_event_paranoid.unwrap_or_default()
+            ),
+        });
+    }
+    if facts.jit == Some(0) {
         notes.push(
-            "without cap_sys_admin functions of modules are hooked by kprobes, which cost more"
+            "net.core.bpf_jit_enable is 0: programs are interpreted, which costs many times \
+             more: sysctl net.core.bpf_jit_enable=1"
                 .into(),
         );
     }

@@ -5,7 +5,7 @@ use crate::btf::KernelBtf;
 use crate::error::{LoadError, chain};
 use crate::plan::Plan;
 use crate::sys;
-use aya::maps::{Map, MapData};
+use aya::maps::{Map, MapData, MapError};
 use aya_obj::btf::Btf;
 use aya_obj::{EbpfSectionKind, Object};
 use std::collections::{HashMap, HashSet};
@@ -180,7 +180,11 @@ fn make_maps(
         };
         let constant = map.section_kind() == EbpfSectionKind::Rodata;
         let data = map.data().to_vec();
-        let made = MapData::create(map.clone(), &name, btf).map_err(|e| fail(chain(&e)))?;
+        let made = MapData::create(map.clone(), &name, btf).map_err(|e| match sys::memlock() {
+            // The capabilities that maps need were looked at before.
+            Some(limit) if denied(&e) => LoadError::Memlock { limit },
+            _ => fail(chain(&e)),
+        })?;
         if !data.is_empty() {
             sys::map_set_first(made.fd().as_fd(), &data).map_err(|e| fail(e.to_string()))?;
         }
@@ -190,6 +194,14 @@ fn make_maps(
         maps.insert(name, (map, made));
     }
     Ok(maps)
+}
+
+/// Whether the kernel refused for want of a right.
+fn denied(e: &MapError) -> bool {
+    match e {
+        MapError::CreateError { io_error, .. } => io_error.raw_os_error() == Some(libc::EPERM),
+        _ => false,
+    }
 }
 
 /// Puts the maps' descriptors and the subprograms into the programs.

@@ -268,6 +268,17 @@ pub(crate) fn raise_memlock() {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &all) };
 }
 
+/// The limit of locked memory, bytes; `None` for no limit.
+pub(crate) fn memlock() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: writes the struct, nothing else.
+    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 /// Tries what every function hook by trampoline needs: an empty program at the
 /// entry of a function that only tests of the kernel call, and off again.
 /// `id` is the function's in vmlinux's BTF.

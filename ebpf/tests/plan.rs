@@ -382,6 +382,38 @@ fn capabilities_are_named_and_sys_admin_stands_for_both() {
 }
 
 #[test]
+fn where_kprobes_need_cap_sys_admin_too_it_is_asked_for() {
+    let less = |role| {
+        let mut f = facts("6.12", role);
+        f.caps = 1 << CAP_BPF | 1 << CAP_PERFMON;
+        // As Debian sets it.
+        f.perf_event_paranoid = Some(3);
+        plan(role, &f)
+    };
+    // A host can be recorded without its functions of modules, a target cannot.
+    let p = less(Role::Host);
+    assert!(p.possible(), "{:?}", p.problems);
+    assert!(p.missing["resp_arrived"].contains("cap_sys_admin"));
+    assert!(
+        p.notes[0].contains("perf_event_paranoid being 3"),
+        "{:?}",
+        p.notes
+    );
+    let p = less(Role::Target);
+    assert_eq!(p.problems[0].kind, ProblemKind::Permission);
+    assert!(p.problems[0].what.contains("needs cap_sys_admin"));
+}
+
+#[test]
+fn an_interpreter_is_named() {
+    let mut f = facts("6.12", Role::Host);
+    f.jit = Some(0);
+    let p = plan(Role::Host, &f);
+    assert!(p.possible());
+    assert!(p.notes[0].contains("bpf_jit_enable is 0"), "{:?}", p.notes);
+}
+
+#[test]
 fn lockdown_by_integrity_is_fine_by_confidentiality_is_not() {
     let mut f = facts("6.12", Role::Host);
     f.lockdown = "integrity".into();

@@ -114,7 +114,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Status> {
             .collect();
         bail!("{}: {}", all.join(", "), p.remedy);
     }
-    let (plan, load, notes) = load(&machine, plan, options.verbose);
+    let (plan, load, notes) = load(&machine, plan, options.verbose)?;
     report(&machine.facts, &plan, &load, &notes, options.json, out)?;
     Ok(match load {
         Load::Ok => Status::Done,
@@ -137,21 +137,25 @@ fn object(options: &Options) -> Result<&'static Object> {
     }
 }
 
-/// Loads the plan's programs. Returns the plan as loading corrected it.
-fn load(machine: &Machine, plan: Plan, verbose: bool) -> (Plan, Load, Vec<String>) {
+/// Loads the plan's programs. Returns the plan as loading corrected it; an
+/// error when more rights are needed to find out.
+fn load(machine: &Machine, plan: Plan, verbose: bool) -> Result<(Plan, Load, Vec<String>)> {
     if let Some(p) = plan.problems.first() {
         let why = p.what.clone();
-        return (plan, Load::Failed(why), Vec::new());
+        return Ok((plan, Load::Failed(why), Vec::new()));
     }
-    match Session::load(machine, plan.clone(), &ntp_ebpf::Options::default()) {
-        Ok(s) => (s.plan().clone(), Load::Ok, s.notes().to_vec()),
-        Err(e) => {
-            if let (true, Some(log)) = (verbose, e.log()) {
-                eprint!("{log}");
+    Ok(
+        match Session::load(machine, plan.clone(), &ntp_ebpf::Options::default()) {
+            Ok(s) => (s.plan().clone(), Load::Ok, s.notes().to_vec()),
+            Err(e) if e.is_permission() => return Err(e.into()),
+            Err(e) => {
+                if let (true, Some(log)) = (verbose, e.log()) {
+                    eprint!("{log}");
+                }
+                (plan, Load::Failed(e.to_string()), Vec::new())
             }
-            (plan, Load::Failed(e.to_string()), Vec::new())
-        }
-    }
+        },
+    )
 }
 
 fn report(

@@ -11,6 +11,7 @@ mod injected;
 mod kernels;
 mod life;
 mod machines;
+mod rights;
 mod split;
 
 /// The kernels of every test.

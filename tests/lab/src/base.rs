@@ -25,6 +25,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("usr/bin/env", "usr/bin/genv"),
     ("usr/bin/fio", "usr/bin/fio"),
     ("usr/bin/rdma", "usr/bin/rdma"),
+    // Busybox has one that keeps the user.
+    ("usr/bin/setpriv", "usr/bin/setpriv"),
     ("usr/sbin/nvme", "usr/bin/nvme"),
 ];
 
