@@ -4,6 +4,7 @@
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
+# make dist     dist/ntp-VERSION-ARCH-linux.tar.gz: static tools and pages, for any Linux from 5.10 on
 # make bench    bench-analysis (BENCH_N=1000000,10000000; beside a database), bench-recording (in guests, beside bpftrace)
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
@@ -18,7 +19,7 @@ DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
 
-.PHONY: all demo test lab-all check bench bench-analysis bench-recording fuzz build install lab deps
+.PHONY: all demo test lab-all check bench bench-analysis bench-recording dist fuzz build install lab deps
 
 all: build
 
@@ -61,6 +62,23 @@ install:
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(PREFIX)/share/man/man7
+
+# Static binaries need no C library; a target of its own, since build scripts cannot be static.
+ARCH := $(shell uname -m)
+STATIC := $(or $(CARGO_TARGET_DIR),target)/$(ARCH)-unknown-linux-gnu/release
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+DIST = ntp-$(VERSION)-$(ARCH)-linux
+
+dist:
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(ARCH)-unknown-linux-gnu \
+		$(addprefix -p ,$(TOOLS))
+	rm -rf dist/$(DIST)
+	$(MAKE) --no-print-directory install BIN=$(STATIC) DESTDIR= PREFIX=dist/$(DIST)
+	cp README.md dist/$(DIST)
+	strip dist/$(DIST)/bin/*
+	tar -C dist -czf dist/$(DIST).tar.gz $(DIST)
+	rm -r dist/$(DIST)
+	@ls -l dist/$(DIST).tar.gz
 
 # docs/benchmarks.md has the figures.
 bench: bench-analysis bench-recording

@@ -7,6 +7,7 @@
 
 mod basics;
 mod commands;
+mod dist;
 mod injected;
 mod kernels;
 mod life;
