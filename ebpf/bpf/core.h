@@ -28,8 +28,8 @@ const volatile char cfg_dev[8][32] = {};
 struct flight {
 	struct ntp_record r;
 	u64 queue; /* key of the driver's queue */
-	u8 passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
-	u8 cancelled, admin, r2t, polled;
+	bool passthrough, in_capsule, success_flag, timed_out, retried, fused, tls, merged;
+	bool cancelled, admin, r2t, polled;
 	/* data PDUs of the response so far, but for those that the queue still holds (host) */
 	u32 data_pdus;
 	u64 data_read;    /* when reading the first of them began */
@@ -145,11 +145,20 @@ INLINE void first(struct flight *f, u32 point, u64 now)
 		f->r.at[point] = now;
 }
 
+/* 1 or 0, by arithmetic that the compiler may not make a branch of. */
+INLINE u32 not_zero(u64 v)
+{
+	u64 sign = v | -v;
+
+	asm volatile("" : "+r"(sign));
+	return sign >> 63;
+}
+
 /* The record leaves for user space, which is woken when a quarter of the buffer waits, else polls. */
 INLINE void emit(u64 key, struct flight *f)
 {
 	struct ntp_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
-	u32 present = 0, flags = 0;
+	u32 present = 0, flags;
 	u64 wake = BPF_RB_NO_WAKEUP;
 
 	if (!r) {
@@ -158,34 +167,17 @@ INLINE void emit(u64 key, struct flight *f)
 		return;
 	}
 	*r = f->r;
+	/* without branches: a verifier follows each of them on every path */
 #pragma unroll
-	for (int i = 0; i < NTP_POINTS; i++)
-		if (r->at[i])
-			present |= 1 << i;
-	if (f->admin)
-		flags |= NTP_F_ADMIN;
-	if (f->passthrough)
-		flags |= NTP_F_PASSTHROUGH;
-	if (f->in_capsule)
-		flags |= NTP_F_IN_CAPSULE;
-	if (f->r2t)
-		flags |= NTP_F_R2T;
-	if (f->success_flag)
-		flags |= NTP_F_SUCCESS_FLAG;
-	if (f->timed_out)
-		flags |= NTP_F_TIMED_OUT;
-	if (f->retried)
-		flags |= NTP_F_RETRIED;
-	if (f->fused)
-		flags |= NTP_F_FUSED;
-	if (f->tls)
-		flags |= NTP_F_TLS;
-	if (f->merged)
-		flags |= NTP_F_MERGED;
-	if (f->polled)
-		flags |= NTP_F_POLLED;
-	if (f->cancelled)
-		flags |= NTP_F_CANCELLED;
+	for (u32 i = 0; i < NTP_POINTS; i++)
+		present |= not_zero(r->at[i]) << i;
+#define FLAG(field, flag) (f->field ? flag : 0)
+	flags = FLAG(admin, NTP_F_ADMIN) | FLAG(passthrough, NTP_F_PASSTHROUGH) |
+		FLAG(in_capsule, NTP_F_IN_CAPSULE) | FLAG(r2t, NTP_F_R2T) |
+		FLAG(success_flag, NTP_F_SUCCESS_FLAG) | FLAG(timed_out, NTP_F_TIMED_OUT) |
+		FLAG(retried, NTP_F_RETRIED) | FLAG(fused, NTP_F_FUSED) | FLAG(tls, NTP_F_TLS) |
+		FLAG(merged, NTP_F_MERGED) | FLAG(polled, NTP_F_POLLED) | FLAG(cancelled, NTP_F_CANCELLED);
+#undef FLAG
 	r->present = present;
 	r->flags = flags;
 	if (bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&records, BPF_RB_RING_SIZE) / 4)
