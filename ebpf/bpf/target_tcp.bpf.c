@@ -81,12 +81,18 @@ struct work_struct {
 	long data;
 } CORE;
 
+/* the same since 5.0 */
+enum nvmet_tcp_recv_state {
+	NVMET_TCP_RECV_PDU,
+};
+
 struct nvmet_tcp_queue {
 	struct socket *sock;
 	struct nvmet_tcp_cmd *snd_cmd;
 	struct nvmet_tcp_cmd *cmds;
 	u32 nr_cmds;
 	int offset;
+	enum nvmet_tcp_recv_state rcv_state;
 	bool hdr_digest;
 	struct nvmet_sq nvme_sq;
 	struct work_struct release_work;
@@ -135,6 +141,19 @@ INLINE void on_t_recv_pdu(struct nvmet_tcp_queue *queue)
 	q->pdu_ns = bpf_ktime_get_ns();
 }
 ENTRY1(t_recv_pdu, nvmet_tcp_try_recv_pdu, 0)
+
+/* nvmet_tcp_try_recv_pdu() as part of its caller: a read of the socket while a PDU is expected. */
+INLINE void on_t_recvmsg(struct socket *sock)
+{
+	struct nvmet_tcp_queue *queue;
+	struct sock *sk = READ(sock, sk);
+
+	queue = READ(sk, sk_user_data);
+	if (!queue || READ(queue, sock) != sock || READ(queue, rcv_state) != NVMET_TCP_RECV_PDU)
+		return;
+	on_t_recv_pdu(queue);
+}
+ENTRY1(t_recvmsg, kernel_recvmsg, 0)
 
 /*
  * When the PDU being read arrived and when reading it began. The driver may
@@ -454,6 +473,14 @@ INLINE void on_t_bio_done(struct bio *bio)
 		f->r.at[NTP_T_BIO_DONE] = bpf_ktime_get_ns();
 }
 ENTRY1(t_bio_done, nvmet_bio_done, !hot_all)
+
+/* bio_endio() is about to call it */
+INLINE void on_t_bio_complete(void *q, struct bio *bio)
+{
+	if (hot_all)
+		on_t_bio_done(bio);
+}
+TRACEPOINT(t_bio_complete)
 
 /* nvmet_tcp_need_data_in(): the same question, so the same answer, as the driver will find when it sends. */
 INLINE bool need_data_in(struct nvmet_tcp_cmd *cmd, u8 opcode)

@@ -36,6 +36,10 @@ pub struct Facts {
     /// True where that cannot be found out.
     #[serde(default)]
     pub preemptible: bool,
+    /// A real-time kernel of which the ring buffer takes a lock that sleeps, which
+    /// no program may (before 6.12, where no update brought bpf_ringbuf's raw lock).
+    #[serde(default)]
+    pub ring_sleeps: bool,
     /// A BPF trampoline can be attached (tried): `None` when nobody tried.
     pub trampoline: Option<Result<(), String>>,
     /// Effective capabilities, a bit each.
@@ -179,6 +183,8 @@ impl Machine {
                 function.args = known.map(|g| g.params);
             }
             read_arguments(object, btf, &mut f.tracepoints);
+            f.ring_sleeps = line(root, "proc/sys/kernel/version").contains("PREEMPT_RT")
+                && btf.member_type("bpf_ringbuf", "spinlock") == Some("spinlock_t");
         }
         Ok(Machine { facts: f, btf })
     }

@@ -110,9 +110,11 @@ pub struct Hook {
     pub gives: &'static [Point],
     /// Points others take that need what it remembers.
     pub helps: &'static [Point],
-    /// Handler (of the same kind) it is used instead of: hooked only when that
-    /// one is absent.
-    pub stands_for: Option<&'static str>,
+    /// Row it is used instead of: hooked only when that one is absent.
+    pub stands_for: Option<(&'static str, Kind)>,
+    /// It also stands in where that one would be a kprobe, of which calls in
+    /// interrupts are missed.
+    pub over_kprobe: bool,
     /// What gives its points when it is absent and no other hook stands in.
     pub fallback: Option<&'static str>,
     /// It begins records: attached last, detached first.
@@ -193,6 +195,7 @@ const ROW: Hook = Hook {
     gives: &[],
     helps: &[],
     stands_for: None,
+    over_kprobe: false,
     fallback: None,
     last: false,
     every: false,
@@ -282,7 +285,7 @@ pub const HOST_TCP: &[Hook] = &[
     Hook {
         handler: "h_sendmsg",
         sites: SENDMSG,
-        stands_for: Some("h_sendpage"),
+        stands_for: Some(("h_sendpage", Kind::Entry)),
         need: Need::Required,
         gives: H_SEND,
         ..ROW
@@ -292,7 +295,7 @@ pub const HOST_TCP: &[Hook] = &[
         kind: Kind::Exit,
         sites: SENDMSG,
         args: Some(2),
-        stands_for: Some("h_sendpage"),
+        stands_for: Some(("h_sendpage", Kind::Exit)),
         gives: H_SENT,
         ..ROW
     },
@@ -312,7 +315,7 @@ pub const HOST_TCP: &[Hook] = &[
         kind: Kind::Tracepoint,
         sites: BIO_QUEUE,
         args: Some(2),
-        stands_for: Some("h_bio_queue"),
+        stands_for: Some(("h_bio_queue", Kind::Tracepoint)),
         gives: &[h::BLOCK_START],
         fallback: Some("request.start_time_ns"),
         ..ROW
@@ -339,6 +342,14 @@ pub const TARGET_TCP: &[Hook] = &[
     Hook {
         handler: "t_recv_pdu",
         sites: &[site("nvmet_tcp", "nvmet_tcp_try_recv_pdu")],
+        gives: &[t::PDU_READ, t::DATA_READ, t::ARRIVED, t::DATA_ARRIVED],
+        ..ROW
+    },
+    // Where the compiler made it part of its caller: the socket call in it.
+    Hook {
+        handler: "t_recvmsg",
+        sites: &[site("vmlinux", "kernel_recvmsg")],
+        stands_for: Some(("t_recv_pdu", Kind::Entry)),
         gives: &[t::PDU_READ, t::DATA_READ, t::ARRIVED, t::DATA_ARRIVED],
         ..ROW
     },
@@ -383,7 +394,7 @@ pub const TARGET_TCP: &[Hook] = &[
         kind: Kind::Tracepoint,
         sites: BIO_QUEUE,
         args: Some(2),
-        stands_for: Some("t_bio_queue"),
+        stands_for: Some(("t_bio_queue", Kind::Tracepoint)),
         gives: &[t::BIO_SUBMIT],
         helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
         ..ROW
@@ -403,7 +414,7 @@ pub const TARGET_TCP: &[Hook] = &[
         kind: Kind::Tracepoint,
         sites: RQ_ISSUE,
         args: Some(2),
-        stands_for: Some("t_rq_issue"),
+        stands_for: Some(("t_rq_issue", Kind::Tracepoint)),
         gives: &[t::DRIVE_ISSUE],
         helps: &[t::DRIVE_DONE],
         ..ROW
@@ -418,6 +429,17 @@ pub const TARGET_TCP: &[Hook] = &[
     Hook {
         handler: "t_bio_done",
         sites: &[site("nvmet", "nvmet_bio_done")],
+        gives: &[t::BIO_DONE],
+        ..ROW
+    },
+    // In bio_endio(), just before it calls nvmet_bio_done().
+    Hook {
+        handler: "t_bio_complete",
+        kind: Kind::Tracepoint,
+        sites: &[site("vmlinux", "block_bio_complete")],
+        args: Some(2),
+        stands_for: Some(("t_bio_done", Kind::Entry)),
+        over_kprobe: true,
         gives: &[t::BIO_DONE],
         ..ROW
     },
@@ -453,7 +475,7 @@ pub const TARGET_TCP: &[Hook] = &[
     Hook {
         handler: "t_sendmsg",
         sites: SENDMSG,
-        stands_for: Some("t_sendpage"),
+        stands_for: Some(("t_sendpage", Kind::Entry)),
         need: Need::Required,
         gives: T_SEND,
         ..ROW
@@ -463,7 +485,7 @@ pub const TARGET_TCP: &[Hook] = &[
         kind: Kind::Exit,
         sites: SENDMSG,
         args: Some(2),
-        stands_for: Some("t_sendpage"),
+        stands_for: Some(("t_sendpage", Kind::Exit)),
         gives: T_SENT,
         ..ROW
     },

@@ -40,6 +40,11 @@ impl Planned {
         !self.attach.is_empty()
     }
 
+    /// Whether it is hooked by kprobes only.
+    fn by_kprobe(&self) -> bool {
+        self.present() && self.attach.iter().all(|a| a.how == How::Kprobe)
+    }
+
     /// Why it is absent, in one line.
     pub fn why(&self) -> String {
         let mut reasons: Vec<&str> = self.absent.iter().map(|(_, r)| r.as_str()).collect();
@@ -125,18 +130,25 @@ impl Plan {
                 hooks.push(place(hook));
                 continue;
             };
-            let Some(main) = hooks
-                .iter_mut()
-                .find(|p| p.hook.key() == (main, hook.kind) && !p.present())
-            else {
+            let Some(main) = hooks.iter_mut().find(|p| p.hook.key() == main) else {
                 continue;
             };
+            let rather = hook.over_kprobe && functions == Functions::Best && main.by_kprobe();
+            if main.present() && !rather {
+                continue;
+            }
             let mut planned = place(hook);
             if planned.present() {
                 planned.stands_for = main.hook.sites.first().map(|s| s.name);
                 main.replaced_by = Some(hook.handler);
+                let kprobes = main.attach.drain(..);
+                main.absent
+                    .extend(kprobes.map(|a| (a.site, MISSES.to_owned())));
             }
-            hooks.push(planned);
+            // Where it cannot be had either, its absence is told, unless the kprobe is there.
+            if planned.present() || !main.present() {
+                hooks.push(planned);
+            }
         }
         let missing = missing(object, &hooks);
         let (problems, notes) = judge(object, &hooks, facts);
@@ -238,6 +250,9 @@ fn place(hook: &'static Hook, facts: &Facts, functions: Functions) -> Planned {
     }
     p
 }
+
+/// Why a kprobe is not used that could be.
+const MISSES: &str = "a kprobe misses some interrupts";
 
 /// How a site can be hooked, or why it cannot.
 fn way(hook: &Hook, site: &Site, facts: &Facts, functions: Functions) -> Result<How, String> {
@@ -372,6 +387,13 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
                 .into(),
         );
     }
+    if facts.ring_sleeps {
+        problem(
+            ProblemKind::Kernel,
+            "this real-time kernel's BPF ring buffer sleeps, which would stall the machine".into(),
+            "boot a newer one (Debian: 6.1) or the one without -rt".into(),
+        );
+    }
     if !facts.symbols {
         problem(
             ProblemKind::Permission,
@@ -412,7 +434,8 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
                     .into(),
             ),
             ModuleBtf::File(_) if by_kprobe(m) => notes.push(format!(
-                "{m}: BTF from a file, so its functions are hooked by kprobes, which cost more"
+                "{m}: BTF from a file, so its functions are hooked by kprobes, which cost more and \
+                 miss some interrupts"
             )),
             ModuleBtf::Absent | ModuleBtf::Kernel | ModuleBtf::File(_) => {}
         }
@@ -434,7 +457,9 @@ fn judge(object: &Object, hooks: &[Planned], facts: &Facts) -> (Vec<Problem>, Ve
     }
     if !facts.has_cap(CAP_SYS_ADMIN) {
         notes.push(match facts.may_kprobe() {
-            true => "without cap_sys_admin functions of modules are hooked by kprobes, which cost more".into(),
+            true => "without cap_sys_admin functions of modules are hooked by kprobes, which cost more \
+                     and miss some interrupts"
+                .into(),
             false => format!(
                 "without cap_sys_admin functions of modules are not hooked, kernel.perf_event_paranoid being {}",
                 facts.perf_event_paranoid.unwrap_or_default()

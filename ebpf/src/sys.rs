@@ -183,9 +183,10 @@ fn prog_load_log(p: &ProgLoad<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
 }
 
 /// How often the kernel did not run a program, because it, or another one of
-/// a kind that excludes it, was already running on the CPU. 0 before 5.12,
-/// and for kprobes before 6.7, which do not count it.
-pub(crate) fn prog_misses(prog: BorrowedFd<'_>) -> io::Result<u64> {
+/// a kind that excludes it, was already running on the CPU; `None` before 5.12,
+/// which does not count it. Of kprobes 6.7 is the first to count, and none counts
+/// those that the kprobe itself missed (kprobe_running() in kprobe_ftrace_handler).
+pub(crate) fn prog_misses(prog: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     // SAFETY: plain integers; all zero is valid, and asks for no array.
     let mut info: bpf_prog_info = unsafe { std::mem::zeroed() };
     let mut attr = zeroed();
@@ -193,7 +194,10 @@ pub(crate) fn prog_misses(prog: BorrowedFd<'_>) -> io::Result<u64> {
     attr.info.info = std::ptr::from_mut(&mut info) as u64;
     attr.info.info_len = size_of::<bpf_prog_info>() as u32;
     bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(info.recursion_misses)
+    let end = std::mem::offset_of!(bpf_prog_info, recursion_misses) + size_of::<u64>();
+    // SAFETY: the kernel has set this member of the union to the length it wrote.
+    let written = unsafe { attr.info.info_len } as usize;
+    Ok((written >= end).then_some(info.recursion_misses))
 }
 
 /// Attaches to a tracepoint by name, or (`None`) a trampoline program to the

@@ -369,6 +369,7 @@ fn capabilities_are_named_and_sys_admin_stands_for_both() {
 
     // Ids of module BTF need CAP_SYS_ADMIN: kprobes on modules without it.
     f.caps = 1 << CAP_BPF | 1 << CAP_PERFMON;
+    f.perf_event_paranoid = Some(2);
     let p = plan(Role::Host, &f);
     assert!(p.possible());
     assert_eq!(
@@ -439,6 +440,59 @@ fn a_name_of_several_functions_needs_btf() {
         hook(&p, "h_timeout", Kind::Entry).why(),
         "2 functions have this name"
     );
+}
+
+#[test]
+fn a_tracepoint_is_used_rather_than_a_kprobe_in_interrupts() {
+    let mut f = facts("5.10", Role::Target);
+    for module in ["nvmet", "nvmet_tcp"] {
+        let file = ModuleBtf::File(format!("/btf/{module}").into());
+        f.modules.get_mut(module).unwrap().btf = file;
+    }
+    let object = object(Role::Target, Transport::Tcp).unwrap();
+    let p = plan(Role::Target, &f);
+    let tracepoint = hook(&p, "t_bio_complete", Kind::Tracepoint);
+    assert_eq!(tracepoint.stands_for, Some("nvmet_bio_done"));
+    assert!(!hook(&p, "t_bio_done", Kind::Entry).present());
+    assert!(p.missing.is_empty(), "{:?}", p.missing);
+    let states = p.states();
+    let absent = states.iter().find(|s| s.function == "nvmet_bio_done");
+    let note = &absent.unwrap().note;
+    assert_eq!(
+        note,
+        "a kprobe misses some interrupts; t_bio_complete stands in"
+    );
+
+    // A comparison with kprobes is one; and better a kprobe than nothing.
+    let kprobes = Plan::new(object, &f, Functions::Kprobes);
+    f.tracepoints.remove("block_bio_complete");
+    for p in [kprobes, plan(Role::Target, &f)] {
+        assert!(hook(&p, "t_bio_done", Kind::Entry).present());
+        assert!(!planned(&p).contains(&"t_bio_complete"));
+    }
+    // With a trampoline there is nothing to stand in for.
+    let p = plan(Role::Target, &facts("6.12", Role::Target));
+    assert!(!planned(&p).contains(&"t_bio_complete"));
+}
+
+#[test]
+fn a_reader_of_pdus_that_is_inlined_is_told_by_its_socket_call() {
+    let mut f = facts("6.12", Role::Target);
+    f.functions.remove("nvmet_tcp:nvmet_tcp_try_recv_pdu");
+    let p = plan(Role::Target, &f);
+    assert!(p.missing.is_empty(), "{:?}", p.missing);
+    let call = hook(&p, "t_recvmsg", Kind::Entry);
+    assert_eq!(call.stands_for, Some("nvmet_tcp_try_recv_pdu"));
+}
+
+#[test]
+fn a_real_time_kernel_whose_ring_buffer_sleeps_is_refused() {
+    let mut f = facts("6.1-rt", Role::Host);
+    assert!(!f.ring_sleeps);
+    f.ring_sleeps = true;
+    let p = plan(Role::Host, &f);
+    assert_eq!(p.problems[0].kind, ProblemKind::Kernel);
+    assert!(p.problems[0].what.contains("ring buffer sleeps"));
 }
 
 #[test]

@@ -130,6 +130,20 @@ impl KernelBtf {
         })
     }
 
+    /// Name of the type of a member of a structure of vmlinux's.
+    pub fn member_type(&self, structure: &str, member: &str) -> Option<&str> {
+        let raw = &self.base;
+        let named = |at: u32, name: &str| self.string(raw, at) == Some(name.as_bytes());
+        let structure = (0..raw.len())
+            .filter_map(|i| raw.get(i))
+            .find(|t| t.kind == kind::STRUCT && named(t.name, structure))?;
+        let at = (0..structure.vlen)
+            .map(|i| raw::HEAD + i * structure.layout().elem)
+            .find(|at| named(raw::u32_at(structure.bytes, *at), member))?;
+        let of = self.resolve(raw, raw::u32_at(structure.bytes, at + 4))?;
+        std::str::from_utf8(self.string(raw, of.name)?).ok()
+    }
+
     /// The type `id` as `raw` numbers it.
     fn resolve<'a>(&'a self, raw: &'a Raw, id: u32) -> Option<raw::Type<'a>> {
         match id.checked_sub(self.base.len() + 1) {

@@ -305,3 +305,11 @@ fn what_is_not_btf_says_what_it_is() {
     assert!(say(&pad(&[0x9f, 0xeb, 2])).contains("version 2"));
     assert!(say(&pad(b"# no")).contains("not BTF"));
 }
+
+#[test]
+fn the_type_of_a_member_has_its_name() {
+    let btf = KernelBtf::new(Raw::parse("vmlinux", vmlinux().bytes()).unwrap());
+    assert_eq!(btf.member_type("request", "tag"), Some("u32"));
+    assert_eq!(btf.member_type("request", "none"), None);
+    assert_eq!(btf.member_type("none", "tag"), None);
+}
