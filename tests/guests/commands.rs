@@ -1,6 +1,6 @@
 //! Every kind of command over every kind of connection.
 
-use crate::KERNELS;
+use crate::{KERNELS, OTHERS};
 use ntp_record::Flags;
 use ntp_tests::check::Checked;
 use ntp_tests::machine::{Machine, alone};
@@ -16,7 +16,7 @@ fn run(kernel: &str, samplings: &[u64], chosen: impl Fn(&Scenario) -> bool) {
     let mut failed = Vec::new();
     for scenario in COMMANDS
         .iter()
-        .filter(|s| chosen(s) && s.name.contains(&only))
+        .filter(|s| chosen(s) && !s.not_on.contains(&kernel) && s.name.contains(&only))
     {
         // The others are worth knowing too: a boot is long.
         let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -129,4 +129,22 @@ fn other_commands_6_1() {
 #[ignore = "make lab-all"]
 fn other_commands_6_12() {
     run(KERNELS[1], &[1, 16], |s| !s.always);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn all_commands_5_10() {
+    run(OTHERS[0], &[1], |_| true);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn telling_commands_6_1_rt() {
+    run(OTHERS[1], &[1], |s| s.always);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn all_commands_7_3() {
+    run(OTHERS[2], &[1], |_| true);
 }

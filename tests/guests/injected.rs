@@ -1,7 +1,7 @@
 //! Where the time went, against what was put in: delays of drive and network,
 //! hogged workers, and clocks of which the difference is known.
 
-use crate::KERNELS;
+use crate::{KERNELS, OTHERS};
 use ntp_record::Role;
 use ntp_record::point::{host, target};
 use ntp_tests::check::{self, Checked, USUAL};
@@ -483,4 +483,22 @@ fn starved_6_1() {
 #[test]
 fn starved_6_12() {
     starved(KERNELS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn delays_5_10() {
+    delays(OTHERS[0]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn delays_6_1_rt() {
+    delays(OTHERS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn delays_7_3() {
+    delays(OTHERS[2]);
 }

@@ -1,57 +1,15 @@
 //! Kernels from 5.10 to the newest: what each lacks is told, what it has is right.
 
+use crate::{KERNELS, OTHERS};
 use ntp_lab::{Cache, Fio};
-use ntp_record::point::{host, target};
-use ntp_tests::check::{self, Points, USUAL, within_fio};
-use ntp_tests::machine::{KEPT_BTF, Machine, alone, boot};
+use ntp_record::{Header, Role};
+use ntp_tests::check::{self, USUAL, within_fio};
+use ntp_tests::machine::{KEPT_BTF, Machine, NQN, alone, boot};
 use ntp_tests::results;
 use std::path::{Path, PathBuf};
 
-/// Those that the other tests do not run on.
-const OTHERS: [&str; 3] = ["5.10", "6.1-rt", "7.3"];
-
-/// Kprobes only: one that an interrupt brings while another runs is missed, and
-/// 5.10 does not count it.
-const KPROBES: Points = Points {
-    host: USUAL.host,
-    target: &[
-        target::RECEIVED,
-        target::BIO_SUBMIT,
-        target::DRIVE_ISSUE,
-        target::DRIVE_DONE,
-        target::SEND_BEGIN,
-        target::SEND_END,
-    ],
-};
-
-/// Real time: the thread that sends loses its CPU to those that handle the
-/// packet, and the command may have ended before the send call returns. Programs lose it
-/// too, and are then skipped on that CPU: the end of a send call is not always seen.
-const REAL_TIME: Points = Points {
-    host: &[
-        host::BLOCK_START,
-        host::DRIVER_START,
-        host::SEND_BEGIN,
-        host::RESP_READ,
-        host::COMPLETED,
-        host::COMPLETE_RQ,
-        host::BLOCK_DONE,
-    ],
-    target: &[
-        target::ARRIVED,
-        target::RECEIVED,
-        target::EXECUTE,
-        target::BIO_SUBMIT,
-        target::DRIVE_ISSUE,
-        target::DRIVE_DONE,
-        target::BIO_DONE,
-        target::RESP_QUEUED,
-        target::SEND_BEGIN,
-    ],
-};
-
 /// Reads, R2T writes and writes in the capsule, in order and to the command.
-fn recorded(kernel: &str, points: Points) {
+fn recorded(kernel: &str) {
     let _one = alone();
     let (mut m, disk) = Machine::serving(kernel);
     for side in ["host", "target"] {
@@ -78,7 +36,7 @@ fn recorded(kernel: &str, points: Points) {
         let what = format!("{kernel}, {name}");
         let load = format!("fio_run {disk} --time_based --runtime=3 {fio}");
         let dir = m.record("recorded", "-s 1", &load);
-        let checked = check::one_clock(&what, &dir, 200, points);
+        let checked = check::one_clock(&what, &dir, 200, USUAL);
         within_fio(&what, &dir, &checked.host, fio.ends_with("=1"));
         let fio = Fio::read(&dir.join("fio.json")).expect("fio");
         for (side, r) in [("host", &checked.host), ("target", &checked.target)] {
@@ -94,20 +52,107 @@ fn recorded(kernel: &str, points: Points) {
     m.end();
 }
 
+/// How a kernel is hooked, what that costs to start, and that nothing of it is left.
+fn hooked(kernel: &str) {
+    let _one = alone();
+    let (mut m, disk) = Machine::serving(kernel);
+    for side in ["host", "target"] {
+        // The second recording begins as soon as the first has ended.
+        let script = format!(
+            "rm -f /out/*
+            for n in first second; do
+                capture_start $n -r {side} -t tcp -s 1 -i 0
+                fio_run {disk} --rw=randread --bs=4k --iodepth=4 --number_ios=500
+                capture_cost $n > /out/$n.cost; capture_stop $n
+            done"
+        );
+        m.sh(200, &script);
+        let dir = m.files("hooked");
+        let role = if side == "host" {
+            Role::Host
+        } else {
+            Role::Target
+        };
+        for name in ["first", "second"] {
+            let r = check::recording(&dir, &format!("{name}.ntp"), role);
+            assert_eq!(r.totals.seen, 500, "{kernel}: {name}");
+            let cost = std::fs::read_to_string(dir.join(format!("{name}.cost"))).expect("cost");
+            println!("{kernel}, {side}, {name}: {}", cost.trim());
+            if name == "first" {
+                results::side(kernel, side, &how(&r.header, &cost));
+            }
+        }
+    }
+    m.sh(
+        60,
+        &format!("nvme_disconnect {NQN}; nvmet_clear; rmmod nvme_tcp && rmmod nvmet_tcp"),
+    );
+    m.end();
+}
+
+/// Columns of a side: its hooks by kind, what stands in, what is missing, time
+/// from the start of the process to the recording's, and memory.
+fn how(header: &Header, cost: &str) -> Vec<String> {
+    let by = |how: &[&str]| {
+        let hooks = header.hooks.iter();
+        hooks
+            .filter(|h| how.contains(&h.how.as_str()))
+            .count()
+            .to_string()
+    };
+    let list = |of: Vec<String>| match of.is_empty() {
+        true => "none".to_owned(),
+        false => of.join(", "),
+    };
+    let stand_ins = header
+        .hooks
+        .iter()
+        .filter(|h| h.how != "absent" && !h.note.is_empty());
+    let fields: Vec<&str> = cost.split_whitespace().collect();
+    let number = |name: &str| -> f64 {
+        let at = fields.iter().position(|f| *f == name).expect(name);
+        fields[at + 1].parse().expect("number")
+    };
+    let mib = |kib: f64| format!("{:.1} MiB", kib / 1024.0);
+    assert!(number("process") < 65536.0, "{cost}");
+    vec![
+        by(&["fentry", "fexit"]),
+        by(&["kprobe"]),
+        by(&["raw_tp"]),
+        list(
+            stand_ins
+                .map(|h| format!("{}: {}", h.function, h.note))
+                .collect(),
+        ),
+        list(header.missing.keys().cloned().collect()),
+        format!("{:.1} s", header.start_ns as f64 / 1e9 - number("started")),
+        mib(number("process")),
+        mib(number("maps")),
+    ]
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn hooked_everywhere() {
+    for kernel in KERNELS.iter().chain(&OTHERS) {
+        hooked(kernel);
+    }
+}
+
 #[test]
 fn recorded_5_10() {
-    recorded(OTHERS[0], KPROBES);
+    recorded(OTHERS[0]);
 }
 
 #[test]
 #[ignore = "make lab-all"]
 fn recorded_6_1_rt() {
-    recorded(OTHERS[1], REAL_TIME);
+    recorded(OTHERS[1]);
 }
 
 #[test]
 fn recorded_7_3() {
-    recorded(OTHERS[2], USUAL);
+    recorded(OTHERS[2]);
 }
 
 /// The file below a folder whose path ends so.

@@ -2,7 +2,7 @@
 //! recorders that come, go and die. Nothing hangs, nothing stays attached, no
 //! command is joined across a reconnect, and the books stay exact.
 
-use crate::KERNELS;
+use crate::{KERNELS, OTHERS};
 use ntp_lab::Fio;
 use ntp_record::{Flags, Item, Reader, Record, Role};
 use ntp_tests::check::{self, Sides};
@@ -384,4 +384,40 @@ fn recorders_6_1() {
 #[ignore = "make lab-all"]
 fn recorders_6_12() {
     recorders(KERNELS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn connections_5_10() {
+    connections(OTHERS[0]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn recorders_5_10() {
+    recorders(OTHERS[0]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn connections_6_1_rt() {
+    connections(OTHERS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn recorders_6_1_rt() {
+    recorders(OTHERS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn connections_7_3() {
+    connections(OTHERS[2]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn recorders_7_3() {
+    recorders(OTHERS[2]);
 }

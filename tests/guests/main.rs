@@ -17,3 +17,6 @@ mod split;
 
 /// The kernels of every test.
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
+
+/// Those that only the tests that say so run on.
+const OTHERS: [&str; 3] = ["5.10", "6.1-rt", "7.3"];

@@ -104,6 +104,41 @@ pub const R2T: Points = Points {
     ],
 };
 
+/// Points that kernels with such a release miss in more than one command of a hundred.
+const UNSURE: &[(&str, &[Point])] = &[
+    // Kprobes only: one that an interrupt brings while another runs is missed.
+    (
+        "5.10.",
+        &[
+            target::ARRIVED,
+            target::DATA_ARRIVED,
+            target::DATA_READ,
+            target::EXECUTE,
+            target::BIO_DONE,
+            target::R2T_QUEUED,
+            target::RESP_QUEUED,
+        ],
+    ),
+    // Real time: the thread that sends loses its CPU to those that handle the packet, and
+    // the command may have ended before the send call returns. Programs lose it too, and are
+    // then skipped on that CPU.
+    (
+        "-rt-",
+        &[
+            host::SEND_END,
+            host::DATA_SEND_END,
+            host::RESP_ARRIVED,
+            target::SEND_END,
+        ],
+    ),
+];
+
+/// What the recorded kernel does not always give.
+fn unsure(r: &Recording) -> Vec<Point> {
+    let of = UNSURE.iter().filter(|(k, _)| r.header.kernel.contains(k));
+    of.flat_map(|(_, points)| points.iter().copied()).collect()
+}
+
 /// A checked pair of recordings.
 #[derive(Debug)]
 pub struct Checked {
@@ -281,7 +316,7 @@ pub fn one_clock(what: &str, dir: &Path, at_least: u64, points: Points) -> Check
         inside,
         matched: n,
         violations: 0,
-        figures: checked.groups().map(figures).collect::<Vec<_>>().join("; "),
+        figures: largest(&checked),
     });
     checked
 }
@@ -291,6 +326,18 @@ fn skipped(r: &Recording) -> u64 {
     let misses = r.totals.misses.iter();
     let skipped = misses.filter(|(cause, _)| cause.ends_with("_skipped"));
     skipped.map(|(_, n)| n).sum()
+}
+
+/// Figures of the largest groups.
+fn largest(checked: &Checked) -> String {
+    const SHOWN: usize = 3;
+    let mut groups: Vec<_> = checked.groups().collect();
+    groups.sort_by_key(|g| std::cmp::Reverse(g.latency.n));
+    let mut shown: Vec<_> = groups.iter().take(SHOWN).map(|g| figures(g)).collect();
+    if groups.len() > SHOWN {
+        shown.push(format!("and {} other groups", groups.len() - SHOWN));
+    }
+    shown.join("; ")
 }
 
 fn figures(group: &row::Group) -> String {
@@ -326,7 +373,8 @@ fn inside_both(h: &Recording, t: &Recording) -> usize {
 fn have_points(what: &str, r: &Recording, points: &[Point]) {
     let n = r.records.len();
     let allowed = n / 100 + r.connections.len();
-    for point in points {
+    let unsure = unsure(r);
+    for point in points.iter().filter(|p| !unsure.contains(p)) {
         let missing = r.records.iter().filter(|r| r.time(*point).is_none());
         let missing = missing.count();
         assert!(

@@ -40,6 +40,12 @@ pub fn note(scenario: &str, figures: &str) {
     line(&format!("| {} | | | | | {figures} |", columns(scenario)));
 }
 
+/// Adds how a side was recorded: these lines are a table of their own.
+pub fn side(kernel: &str, side: &str, figures: &[String]) {
+    println!("{kernel}, {side}: {}", figures.join("; "));
+    line(&format!("| {kernel} | {side} | {} |", figures.join(" | ")));
+}
+
 /// `6.12, reads of 4 KiB` as two columns.
 fn columns(scenario: &str) -> String {
     scenario.replacen(", ", " | ", 1)
