@@ -4,7 +4,7 @@
 # make check    formatting, lints, unit and golden tests: no root, no guest
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
-# make dist     dist/ntp-VERSION-ARCH-linux.tar.gz: static tools and pages, for any Linux from 5.10 on
+# make dist     dist/ntp-VERSION-ARCH-linux.tar.gz: static tools, pages and completions, for any Linux from 5.10 on
 # make bench    bench-analysis (BENCH_N=1000000,10000000; beside a database), bench-recording (in guests, beside bpftrace)
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
@@ -18,6 +18,9 @@ BENCH_DIR ?=
 DEMO ?= lab-out/demo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 TOOLS := ntp-probe ntp-capture ntp-join ntp-stages ntp-fmt
+# What shells complete: made by the build, laid out as it is installed in share/.
+COMPLETIONS := $(BIN)/completions
+SHELLS := bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
 .PHONY: all demo test lab-all check bench bench-analysis bench-recording dist fuzz build install lab deps
 
@@ -29,6 +32,7 @@ deps:
 
 build:
 	$(CARGO) build --release --workspace --bins
+	$(BIN)/ntp-completions $(COMPLETIONS)
 
 demo: deps build
 	@tests/demo "$(abspath $(BIN))" "$(KERNEL)" "$(DEMO)"
@@ -56,12 +60,16 @@ lab-all: deps build
 # Builds nothing: root need not have a toolchain.
 install:
 	@test -x $(BIN)/ntp-capture || { echo "make: $(BIN) has no tools: run make build first" >&2; exit 2; }
+	@test -d $(COMPLETIONS) || { echo "make: no $(COMPLETIONS): run make build first" >&2; exit 2; }
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(addprefix $(BIN)/,$(TOOLS)) $(DESTDIR)$(PREFIX)/bin
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man7
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(PREFIX)/share/man/man7
+	for dir in $(SHELLS); do \
+		install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/$$dir $(COMPLETIONS)/$$dir/* || exit; \
+	done
 
 # Static binaries need no C library; a target of its own, since build scripts cannot be static.
 ARCH := $(shell uname -m)
@@ -69,11 +77,11 @@ STATIC := $(or $(CARGO_TARGET_DIR),target)/$(ARCH)-unknown-linux-gnu/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 DIST = ntp-$(VERSION)-$(ARCH)-linux
 
-dist:
+dist: build
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(ARCH)-unknown-linux-gnu \
 		$(addprefix -p ,$(TOOLS))
 	rm -rf dist/$(DIST)
-	$(MAKE) --no-print-directory install BIN=$(STATIC) DESTDIR= PREFIX=dist/$(DIST)
+	$(MAKE) --no-print-directory install BIN=$(STATIC) COMPLETIONS=$(COMPLETIONS) DESTDIR= PREFIX=dist/$(DIST)
 	cp README.md dist/$(DIST)
 	strip dist/$(DIST)/bin/*
 	tar -C dist -czf dist/$(DIST).tar.gz $(DIST)

@@ -4,6 +4,8 @@
 mod bad_input;
 #[path = "tools/cases.rs"]
 mod cases;
+#[path = "tools/completions.rs"]
+mod completions;
 #[path = "tools/damage.rs"]
 mod damage;
 #[path = "tools/manpages.rs"]

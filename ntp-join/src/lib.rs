@@ -12,6 +12,7 @@
 
 mod blocks;
 pub mod cause;
+pub mod cli;
 pub mod clock;
 mod clocks;
 mod counts;

@@ -1,5 +1,6 @@
 //! Reads all inputs in common order, joins, writes.
 
+use crate::cli::TOOL;
 use crate::joiner::{Joiner, Options};
 use crate::report;
 use anyhow::Result;
@@ -20,9 +21,6 @@ pub struct Job {
     /// How.
     pub options: Options,
 }
-
-/// Name in messages.
-const TOOL: &str = "ntp-join";
 
 /// Joins the files and tells on standard error what became of every record.
 ///

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The tools that people call.
-const TOOLS: [&str; 5] = [
+pub(crate) const TOOLS: [&str; 5] = [
     "ntp-probe",
     "ntp-capture",
     "ntp-join",
@@ -16,7 +16,7 @@ const TOOLS: [&str; 5] = [
 
 /// One option of a page or of a help text.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Entry {
+pub(crate) struct Entry {
     /// Whether a value follows.
     value: bool,
     /// Everything said of it, in one line.
@@ -24,7 +24,7 @@ struct Entry {
 }
 
 /// Options by their names: `-s, --sample`.
-type Options = BTreeMap<String, Entry>;
+pub(crate) type Options = BTreeMap<String, Entry>;
 
 /// The names at the beginning of a line, and whether anything follows them.
 fn names(line: &str) -> (String, bool) {
@@ -41,7 +41,7 @@ fn names(line: &str) -> (String, bool) {
 
 /// Options of a help text. They are indented by 2 columns, or by 6 when they
 /// have no letter; what is said of them is indented further.
-fn help(tool: &str) -> Options {
+pub(crate) fn help(tool: &str) -> Options {
     let text = run(tool, &["--help"]).expect(0).text();
     let (_, text) = text.split_once("\nOptions:\n").expect("options");
     let mut options = Options::new();
