@@ -5,6 +5,7 @@
 # make fuzz     FUZZ_SECONDS=600 for each decoder; needs a C++ compiler
 # make install  PREFIX=/usr/local
 # make dist     dist/ntp-VERSION-ARCH-linux.tar.gz: static tools, pages and completions, for any Linux from 5.10 on
+#               (ARCH=aarch64 for another machine)
 # make bench    bench-analysis (BENCH_N=1000000,10000000; beside a database), bench-recording (in guests, beside bpftrace)
 # make lab      ARGS='run --kernel 6.12 --iodepth 32 -o out'
 
@@ -72,18 +73,23 @@ install:
 	done
 
 # Static binaries need no C library; a target of its own, since build scripts cannot be static.
-ARCH := $(shell uname -m)
+# Another machine's (ARCH=aarch64) need its compiler and its Rust library, on Debian
+# gcc-aarch64-linux-gnu and `rustup target add aarch64-unknown-linux-gnu`.
+MACHINE := $(shell uname -m)
+ARCH := $(MACHINE)
+CROSS := $(if $(filter-out $(MACHINE),$(ARCH)),$(ARCH)-linux-gnu-)
 STATIC := $(or $(CARGO_TARGET_DIR),target)/$(ARCH)-unknown-linux-gnu/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 DIST = ntp-$(VERSION)-$(ARCH)-linux
 
 dist: build
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(ARCH)-unknown-linux-gnu \
+	RUSTFLAGS="-C target-feature=+crt-static $(if $(CROSS),-C linker=$(CROSS)gcc)" \
+		$(CARGO) build --release --target $(ARCH)-unknown-linux-gnu \
 		$(addprefix -p ,$(TOOLS))
 	rm -rf dist/$(DIST)
 	$(MAKE) --no-print-directory install BIN=$(STATIC) COMPLETIONS=$(COMPLETIONS) DESTDIR= PREFIX=dist/$(DIST)
 	cp README.md dist/$(DIST)
-	strip dist/$(DIST)/bin/*
+	$(CROSS)strip dist/$(DIST)/bin/*
 	tar -C dist -czf dist/$(DIST).tar.gz $(DIST)
 	rm -r dist/$(DIST)
 	@ls -l dist/$(DIST).tar.gz

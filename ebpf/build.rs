@@ -57,7 +57,7 @@ fn build() -> Result<(), String> {
     fs::write(out.join("objects.rs"), list).map_err(|e| format!("objects.rs: {e}"))
 }
 
-fn compile(source: &Path, object: &Path, arch: &str) -> Result<(), String> {
+pub(crate) fn compile(source: &Path, object: &Path, arch: &str) -> Result<(), String> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])

@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::sys;
 use aya::maps::{Map, MapData, MapError};
 use aya_obj::btf::Btf;
+use aya_obj::generated::bpf_map_type;
 use aya_obj::{EbpfSectionKind, Object};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -174,6 +175,9 @@ fn make_maps(
         if let Some((_, size)) = options.map_sizes.iter().find(|(n, _)| *n == name) {
             map.set_max_entries(*size);
         }
+        if map.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
+            map.set_max_entries(whole_pages(map.max_entries(), sys::page_size()));
+        }
         let fail = |what: String| LoadError::Map {
             map: name.clone(),
             what,
@@ -194,6 +198,12 @@ fn make_maps(
         maps.insert(name, (map, made));
     }
     Ok(maps)
+}
+
+/// The kernel takes ring buffers of whole pages only, which are larger on some
+/// machines than on that where a size was chosen. Both are powers of two.
+fn whole_pages(bytes: u32, page: u32) -> u32 {
+    bytes.max(page)
 }
 
 /// Whether the kernel refused for want of a right.
@@ -272,6 +282,13 @@ mod tests {
                 crate::shared::STATS.len()
             );
         }
+    }
+
+    #[test]
+    fn ring_buffers_are_at_least_a_page() {
+        assert_eq!(whole_pages(4096, 4096), 4096);
+        assert_eq!(whole_pages(4096, 64 << 10), 64 << 10);
+        assert_eq!(whole_pages(8 << 20, 64 << 10), 8 << 20);
     }
 
     #[test]

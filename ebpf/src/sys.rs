@@ -261,6 +261,12 @@ fn kprobe_pmu() -> io::Result<u32> {
         .map_err(|_| named(io::Error::other(format!("`{number}` is not a number"))))
 }
 
+/// Bytes of a page: 4 KiB on x86-64, also 16 or 64 on aarch64.
+pub(crate) fn page_size() -> u32 {
+    // SAFETY: reads no memory of ours. It is known on every Linux, and small.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u32 }
+}
+
 /// Lets maps be as large as they must be: before 5.11 they count as locked
 /// memory. Later kernels ignore it, so a refusal is no error.
 pub(crate) fn raise_memlock() {

@@ -11,15 +11,12 @@ fn bare(kernel: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let made = Command::new("make").arg("dist").current_dir(&root).status();
     assert!(made.expect("make").success());
-    let dist = root.join("dist");
-    let tarball = std::fs::read_dir(dist).expect("dist").flatten();
-    let tarball = (tarball.map(|entry| entry.path()))
-        .find(|path| path.to_string_lossy().ends_with(".tar.gz"));
+    let name = concat!("ntp-", env!("CARGO_PKG_VERSION"), "-x86_64-linux.tar.gz");
+    let tarball = root.join("dist").join(name);
 
     let out = tempfile::tempdir().expect("folder");
     let mut opts = boot(kernel, out.path());
-    opts.files
-        .push((tarball.expect("tarball"), "lab/dist.tar.gz".into()));
+    opts.files.push((tarball, "lab/dist.tar.gz".into()));
     let mut m = Machine::of(&opts, out);
     let script = "mkdir -p /bare && tar -xzf /lab/dist.tar.gz -C /bare && mv /bare/ntp-* /bare/ntp &&
         mkdir /bare/proc /bare/sys /bare/tmp && mount -t proc p /bare/proc && mount -t sysfs s /bare/sys &&
