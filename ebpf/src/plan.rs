@@ -306,10 +306,10 @@ fn way(hook: &Hook, site: &Site, facts: &Facts, functions: Functions) -> Result<
     }
 }
 
-/// Points of the object's side that no hook will give.
+/// Points of the object's side and transport that no hook will give.
 fn missing(object: &Object, hooks: &[Planned]) -> BTreeMap<&'static str, String> {
     let mut out = BTreeMap::new();
-    for point in ntp_record::point::of(object.role) {
+    for point in ntp_record::point::of(object.role, object.transport) {
         if let Some(why) = point_missing(*point, hooks) {
             out.insert(point.name, why);
         }
