@@ -6,7 +6,7 @@
  * to the end of its request. The key in flight is the address of the request.
  *
  * To be defined by the one that includes it: TRANSPORT, the name in
- * nvme_ctrl_ops, padded to 8 bytes; struct queue; driver_setup().
+ * nvme_ctrl_ops, padded to 8 bytes; struct queue, with the driver's tags; driver_setup().
  */
 #ifndef NTP_HOST_H
 #define NTP_HOST_H
@@ -272,6 +272,18 @@ INLINE void on_h_setup(struct request *rq, struct nvme_command *wire)
 	flight_add(key, &f);
 }
 TRACEPOINT(h_setup)
+
+/* The command of an id, found as the driver does: by its tag, nvme_find_rq(). */
+#define NVME_TAG 0xfff
+INLINE struct flight *flight_of_cid(struct queue *q, u64 queue, u16 cid)
+{
+	struct request **rqs = READ((struct blk_mq_tags *)q->tags, rqs), *rq = NULL;
+	struct flight *f;
+
+	bpf_probe_read_kernel(&rq, sizeof(rq), rqs + (cid & NVME_TAG));
+	f = flight_of((u64)rq);
+	return f && f->queue == queue && f->r.cid == cid ? f : NULL;
+}
 
 INLINE void on_h_complete_rq(struct request *rq)
 {

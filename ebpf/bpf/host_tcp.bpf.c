@@ -222,18 +222,6 @@ INLINE void take_run(struct flight *f, struct queue *q)
 	q->run_pdus = 0;
 }
 
-/* The command of an id, found as the driver does: by its tag, nvme_find_rq(). */
-#define NVME_TAG 0xfff
-INLINE struct flight *flight_of_cid(struct queue *q, u64 queue, u16 cid)
-{
-	struct request **rqs = READ((struct blk_mq_tags *)q->tags, rqs), *rq = NULL;
-	struct flight *f;
-
-	bpf_probe_read_kernel(&rq, sizeof(rq), rqs + (cid & NVME_TAG));
-	f = flight_of((u64)rq);
-	return f && f->queue == queue && f->r.cid == cid ? f : NULL;
-}
-
 /* Tells whichever command the run is of. */
 INLINE void end_run(struct queue *q, u64 queue)
 {

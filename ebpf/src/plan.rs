@@ -166,11 +166,9 @@ impl Plan {
         self.problems.is_empty()
     }
 
-    /// Whether the return of any function is hooked.
+    /// Whether records end at the return of a function.
     pub(crate) fn has_exit(&self) -> bool {
-        self.hooks
-            .iter()
-            .any(|p| p.hook.kind == Kind::Exit && p.present())
+        self.hooks.iter().any(|p| p.hook.ends && p.present())
     }
 
     /// Takes out a site that turned out not to be hookable, with what that

@@ -246,7 +246,7 @@ mod tests {
 
     /// The report on a machine.
     fn of(facts: &Facts, role: Role, load: &Load, json: bool) -> String {
-        let object = object(role, Transport::Tcp).unwrap();
+        let object = object(role, Transport::Tcp);
         let plan = Plan::new(object, facts, Functions::Best);
         let r = Report::new(facts, &plan, load, &plan.notes);
         if json { r.json().unwrap() } else { r.text() }
