@@ -318,12 +318,17 @@ INLINE void on_t_bio_done(struct bio *bio)
 }
 ENTRY1(t_bio_done, nvmet_bio_done, !hot_all)
 
-/* bio_endio() is about to call it */
-INLINE void on_t_bio_complete(void *q, struct bio *bio)
+/* nvmet_bio_done() of the last bio calls this first; without a bio there is none to be done. */
+INLINE void on_t_complete(struct nvmet_req *req)
 {
-	if (hot_all)
-		on_t_bio_done(bio);
+	struct flight *f;
+
+	if (!hot_all)
+		return;
+	f = flight_of((u64)req);
+	if (f && f->r.at[NTP_T_BIO_SUBMIT])
+		f->r.at[NTP_T_BIO_DONE] = bpf_ktime_get_ns();
 }
-TRACEPOINT(t_bio_complete)
+TRACEPOINT1(t_complete)
 
 #endif

@@ -183,6 +183,14 @@ INLINE void on_t_post(struct nvmet_req *req)
 }
 ENTRY1(t_post, nvmet_rdma_queue_response, !hot_all)
 
+/* __nvmet_req_complete() is about to call it */
+INLINE void on_t_answer(struct nvmet_req *req)
+{
+	if (hot_all)
+		on_t_post(req);
+}
+TRACEPOINT1(t_answer)
+
 /*
  * The call returned. The response may have been acknowledged before, and what
  * held it may even hold another command: that one has no response yet. With

@@ -232,6 +232,7 @@ const SENDPAGE: &[Site] = &[
 const SENDMSG: &[Site] = &[site("vmlinux", "sock_sendmsg")];
 const BIO_QUEUE: &[Site] = &[site("vmlinux", "block_bio_queue")];
 const RQ_ISSUE: &[Site] = &[site("vmlinux", "block_rq_issue")];
+const REQ_COMPLETE: &[Site] = &[site("nvmet", "nvmet_req_complete")];
 const H_SEND: &[Point] = &[
     h::SEND_BEGIN,
     h::SEND_LAST,
@@ -371,12 +372,12 @@ const T_BIO_DONE: Hook = Hook {
     ..ROW
 };
 
-// In bio_endio(), just before it calls nvmet_bio_done().
-const T_BIO_COMPLETE: Hook = Hook {
-    handler: "t_bio_complete",
+// The first thing that nvmet_bio_done() calls.
+const T_COMPLETE: Hook = Hook {
+    handler: "t_complete",
     kind: Kind::Tracepoint,
-    sites: &[site("vmlinux", "block_bio_complete")],
-    args: Some(2),
+    sites: REQ_COMPLETE,
+    args: Some(1),
     stands_for: Some(("t_bio_done", Kind::Entry)),
     over_kprobe: true,
     gives: &[t::BIO_DONE],
@@ -504,7 +505,7 @@ pub const TARGET_TCP: &[Hook] = &[
     T_RQ_ISSUE_Q,
     T_RQ_COMPLETE,
     T_BIO_DONE,
-    T_BIO_COMPLETE,
+    T_COMPLETE,
     // Ends what a closed connection leaves in flight.
     Hook {
         handler: "t_release",
@@ -638,7 +639,7 @@ pub const TARGET_RDMA: &[Hook] = &[
     T_RQ_ISSUE_Q,
     T_RQ_COMPLETE,
     T_BIO_DONE,
-    T_BIO_COMPLETE,
+    T_COMPLETE,
     // Protection information only.
     Hook {
         handler: "t_write_done",
@@ -664,6 +665,17 @@ pub const TARGET_RDMA: &[Hook] = &[
         handler: "t_post",
         sites: &[site("nvmet_rdma", "nvmet_rdma_queue_response")],
         need: Need::Required,
+        gives: &[rt::SEND_BEGIN],
+        ..ROW
+    },
+    // Just before it is called.
+    Hook {
+        handler: "t_answer",
+        kind: Kind::Tracepoint,
+        sites: REQ_COMPLETE,
+        args: Some(1),
+        stands_for: Some(("t_post", Kind::Entry)),
+        over_kprobe: true,
         gives: &[rt::SEND_BEGIN],
         ..ROW
     },

@@ -455,7 +455,7 @@ fn a_tracepoint_is_used_rather_than_a_kprobe_in_interrupts() {
     }
     let object = object(Role::Target, Transport::Tcp);
     let p = plan(Role::Target, &f);
-    let tracepoint = hook(&p, "t_bio_complete", Kind::Tracepoint);
+    let tracepoint = hook(&p, "t_complete", Kind::Tracepoint);
     assert_eq!(tracepoint.stands_for, Some("nvmet_bio_done"));
     assert!(!hook(&p, "t_bio_done", Kind::Entry).present());
     assert!(p.missing.is_empty(), "{:?}", p.missing);
@@ -464,19 +464,27 @@ fn a_tracepoint_is_used_rather_than_a_kprobe_in_interrupts() {
     let note = &absent.unwrap().note;
     assert_eq!(
         note,
-        "a kprobe misses some interrupts; t_bio_complete stands in"
+        "a kprobe misses some interrupts; t_complete stands in"
     );
 
     // A comparison with kprobes is one; and better a kprobe than nothing.
     let kprobes = Plan::new(object, &f, Functions::Kprobes);
-    f.tracepoints.remove("block_bio_complete");
+    f.tracepoints.remove("nvmet_req_complete");
     for p in [kprobes, plan(Role::Target, &f)] {
         assert!(hook(&p, "t_bio_done", Kind::Entry).present());
-        assert!(!planned(&p).contains(&"t_bio_complete"));
+        assert!(!planned(&p).contains(&"t_complete"));
     }
     // With a trampoline there is nothing to stand in for.
     let p = plan(Role::Target, &facts("6.12", Role::Target));
-    assert!(!planned(&p).contains(&"t_bio_complete"));
+    assert!(!planned(&p).contains(&"t_complete"));
+    // Over RDMA an interrupt of the drive posts the response, too.
+    let p = rdma_plan(Role::Target, &with_files(rdma_facts("5.10", Role::Target)));
+    let post = hook(&p, "t_post", Kind::Entry);
+    assert!(!post.present());
+    assert_eq!(post.replaced_by, Some("t_answer"));
+    assert!(hook(&p, "t_complete", Kind::Tracepoint).present());
+    let p = rdma_plan(Role::Target, &rdma_facts("6.12", Role::Target));
+    assert!(!planned(&p).contains(&"t_answer"));
 }
 
 #[test]
