@@ -53,6 +53,41 @@ enum ntp_target_point {
 	NTP_T_SEND_END = 15,
 };
 
+/*
+ * The same over RDMA. What has the name of a point of TCP has its number, too, and
+ * code that both transports share uses either; the rest is in places that only TCP needs.
+ */
+enum ntp_rdma_host_point {
+	NTP_RH_BLOCK_START = 0,
+	NTP_RH_DRIVER_START = 1,
+	NTP_RH_SEND_BEGIN = 2,
+	NTP_RH_SEND_DONE = 3,
+	NTP_RH_SEND_END = 4,
+	NTP_RH_INV_DONE = 5,
+	NTP_RH_SEND_LATE = 6,
+	NTP_RH_RESP_READ = 11,
+	NTP_RH_COMPLETED = 13,
+	NTP_RH_COMPLETE_RQ = 14,
+	NTP_RH_BLOCK_DONE = 15,
+};
+
+enum ntp_rdma_target_point {
+	NTP_RT_RECV_SEEN = 1,
+	NTP_RT_RECEIVED = 2,
+	NTP_RT_READ_QUEUED = 3,
+	NTP_RT_READ_POSTED = 4,
+	NTP_RT_SEND_DONE = 5,
+	NTP_RT_READ_DONE = 6,
+	NTP_RT_EXECUTE = 7,
+	NTP_RT_BIO_SUBMIT = 8,
+	NTP_RT_DRIVE_ISSUE = 9,
+	NTP_RT_DRIVE_DONE = 10,
+	NTP_RT_BIO_DONE = 11,
+	NTP_RT_SEND_BEGIN = 13,
+	NTP_RT_SEND_LAST = 14,
+	NTP_RT_SEND_END = 15,
+};
+
 #define NTP_POINTS 16
 
 /* Bits of ntp_record.flags */

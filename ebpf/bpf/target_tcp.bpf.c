@@ -1,61 +1,12 @@
 /*
- * Linux NVMe/TCP target (drivers/nvme/target/tcp.c, core.c, io-cmd-bdev.c).
- * Read against 5.10, 6.1, 6.12 and 7.3.
+ * Linux NVMe/TCP target (drivers/nvme/target/tcp.c). Read against 5.10, 6.1, 6.12 and 7.3.
  *
- * A command is recorded from nvmet_req_init(), where it was read and nothing
- * refused yet (the tracepoint of the same name misses those that are refused),
- * to the return of the send call with the last byte of its response. The key in
- * flight is the address of the nvmet_req.
+ * A record ends when the send call with the last byte of the response returns.
  */
-#include "core.h"
+#include "tcp.h"
 
-struct nvme_completion {
-	u64 result;
-	u16 sq_head;
-	u16 sq_id;
-	u16 command_id;
-	u16 status; /* with the phase bit */
-};
-
-struct nvmet_subsys {
-	char *subsysnqn;
-} CORE;
-
-struct nvmet_ns {
-	u32 nsid;
-	struct nvmet_subsys *subsys;
-	char *device_path;
-} CORE;
-
-struct nvmet_ctrl {
-	struct nvmet_subsys *subsys;
-	u16 cntlid;
-	char hostnqn[1];
-} CORE;
-
-struct nvmet_sq {
-	struct nvmet_ctrl *ctrl;
-	u16 qid;
-	bool sqhd_disabled;
-} CORE;
-
-struct nvmf_disc_rsp_page_entry {
-	u8 trtype;
-} CORE;
-#define NVMF_TRTYPE_TCP 3
-
-struct nvmet_port {
-	struct nvmf_disc_rsp_page_entry disc_addr;
-} CORE;
-
-struct nvmet_req {
-	struct nvme_command *cmd;
-	struct nvme_completion *cqe;
-	struct nvmet_sq *sq;
-	struct nvmet_ns *ns;
-	struct nvmet_port *port;
-	unsigned long transfer_len;
-} CORE;
+#define TRTYPE NVMF_TRTYPE_TCP
+#include "target.h"
 
 struct nvmet_tcp_queue;
 
@@ -75,10 +26,6 @@ struct nvmet_tcp_cmd {
 	u32 wbytes_done;
 	u32 offset;
 	enum nvmet_tcp_send_state state;
-} CORE;
-
-struct work_struct {
-	long data;
 } CORE;
 
 /* the same since 5.0 */
@@ -176,8 +123,6 @@ INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
 
 INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
 {
-	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
-	struct nvmet_subsys *subsys = READ(ctrl, subsys);
 	struct ntp_name *n = name_reserve();
 
 	if (!n) {
@@ -186,78 +131,14 @@ INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
 	}
 	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
 	name_addresses(n, (struct sock *)q->sk);
-	n->qid = READ(sq, qid);
-	n->cntlid = READ(ctrl, cntlid);
-	bpf_probe_read_kernel_str(n->hostnqn, sizeof(n->hostnqn), ADDR(ctrl, hostnqn));
-	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(subsys, subsysnqn));
+	name_controller(n, sq);
 	bpf_ringbuf_submit(n, 0);
 	q->announced = 1;
 }
 
-INLINE void device_name(struct device *d, struct nvmet_ns *ns, u64 now)
+INLINE struct nvmet_sq *sq_of(struct nvmet_req *req)
 {
-	struct nvmet_subsys *subsys = READ(ns, subsys);
-	struct ntp_name *n = name_reserve();
-
-	if (!n) {
-		stat_add(NTP_S_MISS_NAME);
-		return;
-	}
-	name_init(n, NTP_NAME_DEVICE, d->id, now);
-	n->nsid = READ(ns, nsid);
-	bpf_probe_read_kernel_str(n->name, sizeof(n->name), READ(ns, device_path));
-	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(subsys, subsysnqn));
-	bpf_ringbuf_submit(n, 0);
-	d->announced = 1;
-}
-
-/*
- * The namespace is looked up by nvmet_req_init() itself, after us: the table is
- * keyed by controller's subsystem and namespace id, and its device found when
- * the command is executed (device_seen).
- */
-INLINE u64 device_key(struct nvmet_sq *sq, u32 nsid)
-{
-	struct nvmet_ctrl *ctrl = READ(sq, ctrl);
-	struct nvmet_subsys *subsys = READ(ctrl, subsys);
-
-	return ntp_mix((u64)subsys) ^ nsid;
-}
-
-INLINE struct device *device_get(u64 key)
-{
-	struct device *d = bpf_map_lookup_elem(&devices, &key);
-	struct device new = { .id = id_of(key, 0), .ours = 1, .selected = !cfg_devs };
-
-	if (likely(d))
-		return d;
-	bpf_map_update_elem(&devices, &key, &new, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&devices, &key);
-}
-
-/* Backing path of at most 31 characters, or its last 31, against the filter. */
-INLINE void device_seen(struct nvmet_req *req, u64 now)
-{
-	struct nvmet_ns *ns = READ(req, ns);
-	struct nvmet_sq *sq = READ(req, sq);
-	struct device *d;
-	u64 key;
-
-	if (!ns)
-		return;
-	key = device_key(sq, READ(ns, nsid));
-	d = bpf_map_lookup_elem(&devices, &key);
-	if (!d || d->announced)
-		return;
-	if (cfg_devs) {
-		char path[NTP_PATH] = {}, name[32] = {};
-		long n = bpf_probe_read_kernel_str(path, sizeof(path), READ(ns, device_path));
-		u32 from = n > 32 ? n - 32 : 0;
-
-		bpf_probe_read_kernel_str(name, sizeof(name), path + from);
-		d->selected = device_selected(name);
-	}
-	device_name(d, ns, now);
+	return ADDR(READ(to_tcp(req), queue), nvme_sq);
 }
 
 /* Commands whose data goes to the target or to the host: opcode bits 0-1. */
@@ -266,86 +147,28 @@ INLINE u32 target_bytes(struct nvme_command *c)
 	return c->opcode & 3 ? c->sgl_length : 0;
 }
 
-/*
- * The command before, whose last send call's return was not seen: where tasks are
- * preempted in the middle of programs, the kernel skips some. Its response was sent,
- * or the driver would not use it again, so only the end of the call is missing.
- */
-INLINE void end_unseen(u64 key, struct flight *f)
+INLINE void driver_begin(struct flight *f, struct nvmet_req *req, struct nvme_command *c, u64 now)
 {
-	if (!f->r.at[NTP_T_SEND_BEGIN]) {
-		stat_add(NTP_S_LOST_REUSED);
-		flight_del(key);
-		return;
-	}
-	if (f->r.at[NTP_T_SEND_END] < f->r.at[NTP_T_SEND_LAST])
-		f->r.at[NTP_T_SEND_END] = 0; /* was an earlier call's */
-	emit(key, f);
-}
-
-/*
- * Of the arguments only the first is the same on every kernel (6.16 dropped one
- * in the middle). The port is set by every transport before the call, sq only in it.
- */
-INLINE void on_t_init(struct nvmet_req *req)
-{
-	u64 now = bpf_ktime_get_ns(), key = (u64)req;
-	struct nvmet_port *port = READ(req, port);
-	struct nvmet_tcp_queue *tq;
-	struct nvmet_sq *sq;
-	struct nvme_command c;
-	struct flight *old;
-	struct device *d;
-	struct socket *sock;
-	struct flight f;
+	struct nvmet_tcp_queue *tq = READ(to_tcp(req), queue);
+	struct nvmet_sq *sq = ADDR(tq, nvme_sq);
+	struct socket *sock = READ(tq, sock);
+	struct sock *sk = READ(sock, sk);
 	struct queue *q;
-	struct sock *sk;
-	u32 bytes;
-	bool admin;
 
-	if (READ(port, disc_addr.trtype) != NVMF_TRTYPE_TCP)
-		return;
-	tq = READ(to_tcp(req), queue);
-	sq = ADDR(tq, nvme_sq);
-	/* the driver uses the command again: the end of the one before was not seen */
-	old = flight_of(key);
-	if (unlikely(old))
-		end_unseen(key, old);
-	bpf_probe_read_kernel(&c, sizeof(c), READ(req, cmd));
-	admin = !READ(sq, qid) || c.opcode == 0x7f;
-	if (admin && !cfg_admin)
-		return;
-	d = device_get(admin ? 0 : device_key(sq, c.nsid));
-	if (!d)
-		return;
-	bytes = target_bytes(&c);
-	if (!d->selected || !eligible(c.opcode, bytes))
-		return;
-	if (!count_and_sample(&c, admin ? 0 : d->id, bytes, admin))
-		return;
-
-	flight_init(&f, &c, bytes);
-	f.queue = (u64)tq;
-	sock = READ(tq, sock);
-	sk = READ(sock, sk);
+	f->queue = (u64)tq;
 	/* the stream's sequence numbers are those of the TLS records: no arrival can be told */
-	f.tls = has_tls(sk);
-	q = queue_get(f.queue);
-	if (q) {
-		queue_set_sock(q, sk);
-		f.r.conn = q->conn;
-		/* Connect comes before there is a controller: named by the next */
-		if (!q->announced && READ(sq, ctrl))
-			connection_name(q, sq, now);
-		if (!f.tls)
-			read_at(q, now, &f.r.at[NTP_T_ARRIVED], &f.r.at[NTP_T_PDU_READ]);
-	}
-	f.r.dev = admin ? 0 : d->id;
-	f.admin = admin;
-	f.r.at[NTP_T_RECEIVED] = now;
-	flight_add(key, &f);
+	f->tls = has_tls(sk);
+	q = queue_get(f->queue);
+	if (!q)
+		return;
+	queue_set_sock(q, sk);
+	f->r.conn = q->conn;
+	/* Connect comes before there is a controller: named by the next */
+	if (!q->announced && READ(sq, ctrl))
+		connection_name(q, sq, now);
+	if (!f->tls)
+		read_at(q, now, &f->r.at[NTP_T_ARRIVED], &f->r.at[NTP_T_PDU_READ]);
 }
-ENTRY1(t_init, nvmet_req_init, 0)
 
 /* A PDU's data is about to be read, in the capsule or after an R2T. */
 INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
@@ -370,117 +193,6 @@ INLINE void on_t_h2c_data(struct nvmet_tcp_cmd *cmd)
 		f->r.at[NTP_T_DATA_ARRIVED] = 0;
 }
 ENTRY1(t_h2c_data, nvmet_tcp_build_pdu_iovec, !hot_all)
-
-INLINE void on_t_execute(struct nvmet_req *req)
-{
-	u64 now = bpf_ktime_get_ns();
-	struct flight *f;
-
-	if (unlikely(cfg_devs))
-		device_seen(req, now); /* the filter needs the device before any command was chosen */
-	f = flight_of((u64)req);
-	if (!f)
-		return;
-	f->r.at[NTP_T_EXECUTE] = now;
-	device_seen(req, now);
-}
-ENTRY1(t_execute, nvmet_bdev_execute_rw, !cfg_devs && !hot_all)
-
-/*
- * The bio of a sampled command is told by bi_private. Of a bio too large for
- * the drive the front part is split off, and nvmet_bdev_execute_rw() chains
- * what does not fit into one: their bi_private is another bio, which leads on.
- */
-#define CHAIN 4
-INLINE struct flight *flight_of_bio(struct bio *bio)
-{
-	for (u32 i = 0; bio && i < CHAIN; i++) {
-		struct flight *f;
-
-		bio = READ(bio, bi_private);
-		f = flight_of((u64)bio);
-		if (f)
-			return f;
-	}
-	return NULL;
-}
-
-INLINE void on_t_bio_queue(struct bio *bio)
-{
-	struct flight *f;
-
-	if (!hot_all)
-		return;
-	f = flight_of((u64)READ(bio, bi_private));
-	if (f)
-		first(f, NTP_T_BIO_SUBMIT, bpf_ktime_get_ns());
-}
-TRACEPOINT1(t_bio_queue)
-TRACEPOINT_2ND(t_bio_queue)
-
-/* Several commands' bios may have been merged into one request. */
-#define MERGED_BIOS 16
-
-INLINE void on_t_rq_issue(struct request *rq)
-{
-	u64 now;
-	struct bio *bio;
-
-	if (!hot_all)
-		return;
-	now = bpf_ktime_get_ns();
-	bio = READ(rq, bio);
-	for (u32 i = 0; bio && i < MERGED_BIOS; i++) {
-		struct flight *f = flight_of_bio(bio);
-
-		if (f && f->r.at[NTP_T_BIO_SUBMIT])
-			first(f, NTP_T_DRIVE_ISSUE, now);
-		bio = READ(bio, bi_next);
-	}
-	if (bio)
-		stat_add(NTP_S_MISS_MERGED);
-}
-TRACEPOINT1(t_rq_issue)
-TRACEPOINT_2ND(t_rq_issue)
-
-INLINE void on_t_rq_complete(struct request *rq)
-{
-	u64 now;
-	struct bio *bio;
-
-	if (!hot_all)
-		return;
-	now = bpf_ktime_get_ns();
-	bio = READ(rq, bio);
-	for (u32 i = 0; bio && i < MERGED_BIOS; i++) {
-		struct flight *f = flight_of_bio(bio);
-
-		if (f && f->r.at[NTP_T_DRIVE_ISSUE]) {
-			f->r.at[NTP_T_DRIVE_DONE] = now;
-			f->r.complete_cpu = bpf_get_smp_processor_id();
-		}
-		bio = READ(bio, bi_next);
-	}
-}
-TRACEPOINT1(t_rq_complete)
-
-INLINE void on_t_bio_done(struct bio *bio)
-{
-	struct flight *f;
-
-	f = flight_of((u64)READ(bio, bi_private));
-	if (f)
-		f->r.at[NTP_T_BIO_DONE] = bpf_ktime_get_ns();
-}
-ENTRY1(t_bio_done, nvmet_bio_done, !hot_all)
-
-/* bio_endio() is about to call it */
-INLINE void on_t_bio_complete(void *q, struct bio *bio)
-{
-	if (hot_all)
-		on_t_bio_done(bio);
-}
-TRACEPOINT(t_bio_complete)
 
 /* nvmet_tcp_need_data_in(): the same question, so the same answer, as the driver will find when it sends. */
 INLINE bool need_data_in(struct nvmet_tcp_cmd *cmd, u8 opcode)

@@ -4,7 +4,7 @@
 //! A program's name in the object is the handler's name and how it is hooked:
 //! see [`How::suffix`].
 
-use ntp_record::point::{host as h, target as t};
+use ntp_record::point::{host as h, rdma_host as rh, rdma_target as rt, target as t};
 use ntp_record::{Point, Role, Transport};
 
 /// What a handler is hooked to.
@@ -119,6 +119,9 @@ pub struct Hook {
     pub fallback: Option<&'static str>,
     /// It begins records: attached last, detached first.
     pub last: bool,
+    /// Records end where it is there: the programs are told, when they are loaded,
+    /// whether it is (`cfg_send_exit`).
+    pub ends: bool,
     /// It counts commands, so no call may be missed: by kprobe, which holds the
     /// CPU, where a trampoline's program may be preempted.
     pub every: bool,
@@ -154,7 +157,7 @@ pub struct Object {
 }
 
 /// Everything that can be recorded.
-pub const OBJECTS: &[Object] = &[
+pub const OBJECTS: &[Object; 4] = &[
     Object {
         name: "host_tcp",
         role: Role::Host,
@@ -171,13 +174,33 @@ pub const OBJECTS: &[Object] = &[
         hooks: TARGET_TCP,
         code: crate::objects::TARGET_TCP,
     },
+    Object {
+        name: "host_rdma",
+        role: Role::Host,
+        transport: Transport::Rdma,
+        modules: &["nvme_rdma", "nvme_core"],
+        hooks: HOST_RDMA,
+        code: crate::objects::HOST_RDMA,
+    },
+    Object {
+        name: "target_rdma",
+        role: Role::Target,
+        transport: Transport::Rdma,
+        modules: &["nvmet_rdma", "nvmet"],
+        hooks: TARGET_RDMA,
+        code: crate::objects::TARGET_RDMA,
+    },
 ];
 
-/// The object of a role and transport; `None` when not supported.
-pub fn object(role: Role, transport: Transport) -> Option<&'static Object> {
-    OBJECTS
-        .iter()
-        .find(|o| o.role == role && o.transport == transport)
+/// The object of a role and transport.
+pub fn object(role: Role, transport: Transport) -> &'static Object {
+    let [host_tcp, target_tcp, host_rdma, target_rdma] = OBJECTS;
+    match (role, transport) {
+        (Role::Host, Transport::Tcp) => host_tcp,
+        (Role::Target, Transport::Tcp) => target_tcp,
+        (Role::Host, Transport::Rdma) => host_rdma,
+        (Role::Target, Transport::Rdma) => target_rdma,
+    }
 }
 
 const fn site(module: &'static str, name: &'static str) -> Site {
@@ -198,6 +221,7 @@ const ROW: Hook = Hook {
     over_kprobe: false,
     fallback: None,
     last: false,
+    ends: false,
     every: false,
 };
 
@@ -208,6 +232,7 @@ const SENDPAGE: &[Site] = &[
 const SENDMSG: &[Site] = &[site("vmlinux", "sock_sendmsg")];
 const BIO_QUEUE: &[Site] = &[site("vmlinux", "block_bio_queue")];
 const RQ_ISSUE: &[Site] = &[site("vmlinux", "block_rq_issue")];
+const REQ_COMPLETE: &[Site] = &[site("nvmet", "nvmet_req_complete")];
 const H_SEND: &[Point] = &[
     h::SEND_BEGIN,
     h::SEND_LAST,
@@ -218,25 +243,161 @@ const H_SENT: &[Point] = &[h::SEND_END, h::DATA_SEND_END];
 const T_SEND: &[Point] = &[t::R2T_SEND, t::SEND_BEGIN, t::SEND_LAST];
 const T_SENT: &[Point] = &[t::SEND_END];
 
+// Rows of nvme-core, nvmet and the block layer, whatever the transport.
+
+const H_DONE: Hook = Hook {
+    handler: "h_done",
+    kind: Kind::Tracepoint,
+    sites: &[site("vmlinux", "block_rq_complete")],
+    need: Need::Required,
+    gives: &[h::BLOCK_DONE],
+    ..ROW
+};
+
+const H_COMPLETE_RQ: Hook = Hook {
+    handler: "h_complete_rq",
+    kind: Kind::Tracepoint,
+    sites: &[site("nvme_core", "nvme_complete_rq")],
+    // Status and retries come with it.
+    need: Need::Required,
+    gives: &[h::COMPLETE_RQ],
+    ..ROW
+};
+
+const H_BIO_QUEUE: Hook = Hook {
+    handler: "h_bio_queue",
+    kind: Kind::Tracepoint,
+    sites: BIO_QUEUE,
+    args: Some(1),
+    gives: &[h::BLOCK_START],
+    // Later than the bio, and of a batch that of its first request.
+    fallback: Some("request.start_time_ns"),
+    ..ROW
+};
+
+// 5.10: the request queue comes first.
+const H_BIO_QUEUE_Q: Hook = Hook {
+    handler: "h_bio_queue_q",
+    kind: Kind::Tracepoint,
+    sites: BIO_QUEUE,
+    args: Some(2),
+    stands_for: Some(("h_bio_queue", Kind::Tracepoint)),
+    gives: &[h::BLOCK_START],
+    fallback: Some("request.start_time_ns"),
+    ..ROW
+};
+
+const H_SETUP: Hook = Hook {
+    handler: "h_setup",
+    kind: Kind::Tracepoint,
+    sites: &[site("nvme_core", "nvme_setup_cmd")],
+    need: Need::Required,
+    gives: &[h::DRIVER_START],
+    last: true,
+    ..ROW
+};
+
+const T_EXECUTE: Hook = Hook {
+    handler: "t_execute",
+    sites: &[
+        site("nvmet", "nvmet_bdev_execute_rw"),
+        site("nvmet", "nvmet_bdev_execute_flush"),
+        site("nvmet", "nvmet_bdev_execute_dsm"),
+        site("nvmet", "nvmet_bdev_execute_write_zeroes"),
+        site("nvmet", "nvmet_file_execute_rw"),
+        site("nvmet", "nvmet_file_execute_flush"),
+        site("nvmet", "nvmet_file_execute_dsm"),
+        site("nvmet", "nvmet_file_execute_write_zeroes"),
+    ],
+    gives: &[t::EXECUTE],
+    ..ROW
+};
+
+const T_BIO_QUEUE: Hook = Hook {
+    handler: "t_bio_queue",
+    kind: Kind::Tracepoint,
+    sites: BIO_QUEUE,
+    args: Some(1),
+    gives: &[t::BIO_SUBMIT],
+    helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
+    ..ROW
+};
+
+// 5.10: the request queue comes first.
+const T_BIO_QUEUE_Q: Hook = Hook {
+    handler: "t_bio_queue_q",
+    kind: Kind::Tracepoint,
+    sites: BIO_QUEUE,
+    args: Some(2),
+    stands_for: Some(("t_bio_queue", Kind::Tracepoint)),
+    gives: &[t::BIO_SUBMIT],
+    helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
+    ..ROW
+};
+
+const T_RQ_ISSUE: Hook = Hook {
+    handler: "t_rq_issue",
+    kind: Kind::Tracepoint,
+    sites: RQ_ISSUE,
+    args: Some(1),
+    gives: &[t::DRIVE_ISSUE],
+    helps: &[t::DRIVE_DONE],
+    ..ROW
+};
+
+// Early 5.10: the request queue comes first.
+const T_RQ_ISSUE_Q: Hook = Hook {
+    handler: "t_rq_issue_q",
+    kind: Kind::Tracepoint,
+    sites: RQ_ISSUE,
+    args: Some(2),
+    stands_for: Some(("t_rq_issue", Kind::Tracepoint)),
+    gives: &[t::DRIVE_ISSUE],
+    helps: &[t::DRIVE_DONE],
+    ..ROW
+};
+
+const T_RQ_COMPLETE: Hook = Hook {
+    handler: "t_rq_complete",
+    kind: Kind::Tracepoint,
+    sites: &[site("vmlinux", "block_rq_complete")],
+    gives: &[t::DRIVE_DONE],
+    ..ROW
+};
+
+const T_BIO_DONE: Hook = Hook {
+    handler: "t_bio_done",
+    sites: &[site("nvmet", "nvmet_bio_done")],
+    gives: &[t::BIO_DONE],
+    ..ROW
+};
+
+// The first thing that nvmet_bio_done() calls.
+const T_COMPLETE: Hook = Hook {
+    handler: "t_complete",
+    kind: Kind::Tracepoint,
+    sites: REQ_COMPLETE,
+    args: Some(1),
+    stands_for: Some(("t_bio_done", Kind::Entry)),
+    over_kprobe: true,
+    gives: &[t::BIO_DONE],
+    ..ROW
+};
+
+const T_INIT: Hook = Hook {
+    handler: "t_init",
+    sites: &[site("nvmet", "nvmet_req_init")],
+    need: Need::Required,
+    gives: &[t::RECEIVED],
+    last: true,
+    every: true,
+    ..ROW
+};
+
 /// Hooks of the Linux host over TCP.
 pub const HOST_TCP: &[Hook] = &[
-    Hook {
-        handler: "h_done",
-        kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_rq_complete")],
-        need: Need::Required,
-        gives: &[h::BLOCK_DONE],
-        ..ROW
-    },
-    Hook {
-        handler: "h_complete_rq",
-        kind: Kind::Tracepoint,
-        sites: &[site("nvme_core", "nvme_complete_rq")],
-        // Status and retries come with it.
-        need: Need::Required,
-        gives: &[h::COMPLETE_RQ],
-        ..ROW
-    },
+    H_DONE,
+    H_COMPLETE_RQ,
     Hook {
         handler: "h_completed",
         sites: &[site("vmlinux", "blk_mq_complete_request_remote")],
@@ -299,36 +460,9 @@ pub const HOST_TCP: &[Hook] = &[
         gives: H_SENT,
         ..ROW
     },
-    Hook {
-        handler: "h_bio_queue",
-        kind: Kind::Tracepoint,
-        sites: BIO_QUEUE,
-        args: Some(1),
-        gives: &[h::BLOCK_START],
-        // Later than the bio, and of a batch that of its first request.
-        fallback: Some("request.start_time_ns"),
-        ..ROW
-    },
-    // 5.10: the request queue comes first.
-    Hook {
-        handler: "h_bio_queue_q",
-        kind: Kind::Tracepoint,
-        sites: BIO_QUEUE,
-        args: Some(2),
-        stands_for: Some(("h_bio_queue", Kind::Tracepoint)),
-        gives: &[h::BLOCK_START],
-        fallback: Some("request.start_time_ns"),
-        ..ROW
-    },
-    Hook {
-        handler: "h_setup",
-        kind: Kind::Tracepoint,
-        sites: &[site("nvme_core", "nvme_setup_cmd")],
-        need: Need::Required,
-        gives: &[h::DRIVER_START],
-        last: true,
-        ..ROW
-    },
+    H_BIO_QUEUE,
+    H_BIO_QUEUE_Q,
+    H_SETUP,
 ];
 
 /// Hooks of the Linux target over TCP.
@@ -364,85 +498,14 @@ pub const TARGET_TCP: &[Hook] = &[
         gives: &[t::DATA_READ, t::DATA_ARRIVED],
         ..ROW
     },
-    Hook {
-        handler: "t_execute",
-        sites: &[
-            site("nvmet", "nvmet_bdev_execute_rw"),
-            site("nvmet", "nvmet_bdev_execute_flush"),
-            site("nvmet", "nvmet_bdev_execute_dsm"),
-            site("nvmet", "nvmet_bdev_execute_write_zeroes"),
-            site("nvmet", "nvmet_file_execute_rw"),
-            site("nvmet", "nvmet_file_execute_flush"),
-            site("nvmet", "nvmet_file_execute_dsm"),
-            site("nvmet", "nvmet_file_execute_write_zeroes"),
-        ],
-        gives: &[t::EXECUTE],
-        ..ROW
-    },
-    Hook {
-        handler: "t_bio_queue",
-        kind: Kind::Tracepoint,
-        sites: BIO_QUEUE,
-        args: Some(1),
-        gives: &[t::BIO_SUBMIT],
-        helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
-        ..ROW
-    },
-    // 5.10: the request queue comes first.
-    Hook {
-        handler: "t_bio_queue_q",
-        kind: Kind::Tracepoint,
-        sites: BIO_QUEUE,
-        args: Some(2),
-        stands_for: Some(("t_bio_queue", Kind::Tracepoint)),
-        gives: &[t::BIO_SUBMIT],
-        helps: &[t::DRIVE_ISSUE, t::DRIVE_DONE],
-        ..ROW
-    },
-    Hook {
-        handler: "t_rq_issue",
-        kind: Kind::Tracepoint,
-        sites: RQ_ISSUE,
-        args: Some(1),
-        gives: &[t::DRIVE_ISSUE],
-        helps: &[t::DRIVE_DONE],
-        ..ROW
-    },
-    // Early 5.10: the request queue comes first.
-    Hook {
-        handler: "t_rq_issue_q",
-        kind: Kind::Tracepoint,
-        sites: RQ_ISSUE,
-        args: Some(2),
-        stands_for: Some(("t_rq_issue", Kind::Tracepoint)),
-        gives: &[t::DRIVE_ISSUE],
-        helps: &[t::DRIVE_DONE],
-        ..ROW
-    },
-    Hook {
-        handler: "t_rq_complete",
-        kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_rq_complete")],
-        gives: &[t::DRIVE_DONE],
-        ..ROW
-    },
-    Hook {
-        handler: "t_bio_done",
-        sites: &[site("nvmet", "nvmet_bio_done")],
-        gives: &[t::BIO_DONE],
-        ..ROW
-    },
-    // In bio_endio(), just before it calls nvmet_bio_done().
-    Hook {
-        handler: "t_bio_complete",
-        kind: Kind::Tracepoint,
-        sites: &[site("vmlinux", "block_bio_complete")],
-        args: Some(2),
-        stands_for: Some(("t_bio_done", Kind::Entry)),
-        over_kprobe: true,
-        gives: &[t::BIO_DONE],
-        ..ROW
-    },
+    T_EXECUTE,
+    T_BIO_QUEUE,
+    T_BIO_QUEUE_Q,
+    T_RQ_ISSUE,
+    T_RQ_ISSUE_Q,
+    T_RQ_COMPLETE,
+    T_BIO_DONE,
+    T_COMPLETE,
     // Ends what a closed connection leaves in flight.
     Hook {
         handler: "t_release",
@@ -470,6 +533,7 @@ pub const TARGET_TCP: &[Hook] = &[
         sites: &[site("vmlinux", "kernel_sendpage")],
         args: Some(5),
         gives: T_SENT,
+        ends: true,
         ..ROW
     },
     Hook {
@@ -487,15 +551,144 @@ pub const TARGET_TCP: &[Hook] = &[
         args: Some(2),
         stands_for: Some(("t_sendpage", Kind::Exit)),
         gives: T_SENT,
+        ends: true,
+        ..ROW
+    },
+    T_INIT,
+];
+
+/// Hooks of the Linux host over RDMA.
+pub const HOST_RDMA: &[Hook] = &[
+    H_DONE,
+    H_COMPLETE_RQ,
+    Hook {
+        handler: "h_completed",
+        sites: &[site("vmlinux", "blk_mq_complete_request_remote")],
+        gives: &[rh::COMPLETED],
         ..ROW
     },
     Hook {
-        handler: "t_init",
-        sites: &[site("nvmet", "nvmet_req_init")],
+        handler: "h_recv_done",
+        sites: &[site("nvme_rdma", "nvme_rdma_recv_done")],
         need: Need::Required,
-        gives: &[t::RECEIVED],
-        last: true,
-        every: true,
+        gives: &[rh::RESP_READ],
+        helps: &[rh::SEND_LATE],
         ..ROW
+    },
+    Hook {
+        handler: "h_send_done",
+        sites: &[site("nvme_rdma", "nvme_rdma_send_done")],
+        gives: &[rh::SEND_DONE, rh::SEND_LATE],
+        ..ROW
+    },
+    Hook {
+        handler: "h_inv_done",
+        sites: &[site("nvme_rdma", "nvme_rdma_inv_rkey_done")],
+        gives: &[rh::INV_DONE],
+        ..ROW
+    },
+    Hook {
+        handler: "h_timeout",
+        sites: &[site("nvme_rdma", "nvme_rdma_timeout")],
+        ..ROW
+    },
+    Hook {
+        handler: "h_post",
+        sites: &[site("nvme_rdma", "nvme_rdma_post_send")],
+        need: Need::Required,
+        gives: &[rh::SEND_BEGIN],
+        ..ROW
+    },
+    Hook {
+        handler: "h_post",
+        kind: Kind::Exit,
+        sites: &[site("nvme_rdma", "nvme_rdma_post_send")],
+        args: Some(5),
+        gives: &[rh::SEND_END],
+        ..ROW
+    },
+    H_BIO_QUEUE,
+    H_BIO_QUEUE_Q,
+    H_SETUP,
+];
+
+/// Hooks of the Linux target over RDMA.
+pub const TARGET_RDMA: &[Hook] = &[
+    Hook {
+        handler: "t_recv",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_recv_done")],
+        gives: &[rt::RECV_SEEN],
+        ..ROW
+    },
+    Hook {
+        handler: "t_go",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_execute_command")],
+        gives: &[rt::READ_QUEUED, rt::READ_POSTED],
+        ..ROW
+    },
+    Hook {
+        handler: "t_read_done",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_read_data_done")],
+        gives: &[rt::READ_DONE],
+        ..ROW
+    },
+    T_EXECUTE,
+    T_BIO_QUEUE,
+    T_BIO_QUEUE_Q,
+    T_RQ_ISSUE,
+    T_RQ_ISSUE_Q,
+    T_RQ_COMPLETE,
+    T_BIO_DONE,
+    T_COMPLETE,
+    // Protection information only.
+    Hook {
+        handler: "t_write_done",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_write_data_done")],
+        gives: &[rt::SEND_LAST],
+        ..ROW
+    },
+    // Ends what a closed connection leaves in flight.
+    Hook {
+        handler: "t_release",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_release_queue_work")],
+        ..ROW
+    },
+    // Ends records.
+    Hook {
+        handler: "t_send_done",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_send_done")],
+        need: Need::Required,
+        gives: &[rt::SEND_DONE],
+        ..ROW
+    },
+    Hook {
+        handler: "t_post",
+        sites: &[site("nvmet_rdma", "nvmet_rdma_queue_response")],
+        need: Need::Required,
+        gives: &[rt::SEND_BEGIN],
+        ..ROW
+    },
+    // Just before it is called.
+    Hook {
+        handler: "t_answer",
+        kind: Kind::Tracepoint,
+        sites: REQ_COMPLETE,
+        args: Some(1),
+        stands_for: Some(("t_post", Kind::Entry)),
+        over_kprobe: true,
+        gives: &[rt::SEND_BEGIN],
+        ..ROW
+    },
+    Hook {
+        handler: "t_post",
+        kind: Kind::Exit,
+        sites: &[site("nvmet_rdma", "nvmet_rdma_queue_response")],
+        args: Some(1),
+        gives: &[rt::SEND_END],
+        ..ROW
+    },
+    Hook {
+        gives: &[rt::RECEIVED],
+        ..T_INIT
     },
 ];

@@ -7,7 +7,7 @@
 use crate::btf::KernelBtf;
 use crate::error::LoadError;
 use crate::facts::Machine;
-use crate::hooks::{Hook, How, Kind};
+use crate::hooks::{Hook, How};
 use crate::plan::{Attach, Plan};
 use crate::prepare::{Options, prepare};
 use crate::sys::{self, ProgLoad};
@@ -289,8 +289,7 @@ impl Session {
             }
         }
         // Too late for the programs to learn that no send's return is seen.
-        if l.hook.kind == Kind::Exit || !self.plan.drop_site(l.hook, l.at.site, &error.to_string())
-        {
+        if l.hook.ends || !self.plan.drop_site(l.hook, l.at.site, &error.to_string()) {
             return Err(error);
         }
         self.notes.push(error.to_string());

@@ -166,11 +166,9 @@ impl Plan {
         self.problems.is_empty()
     }
 
-    /// Whether the return of any function is hooked.
+    /// Whether records end at the return of a function.
     pub(crate) fn has_exit(&self) -> bool {
-        self.hooks
-            .iter()
-            .any(|p| p.hook.kind == Kind::Exit && p.present())
+        self.hooks.iter().any(|p| p.hook.ends && p.present())
     }
 
     /// Takes out a site that turned out not to be hookable, with what that
@@ -306,10 +304,10 @@ fn way(hook: &Hook, site: &Site, facts: &Facts, functions: Functions) -> Result<
     }
 }
 
-/// Points of the object's side that no hook will give.
+/// Points of the object's side and transport that no hook will give.
 fn missing(object: &Object, hooks: &[Planned]) -> BTreeMap<&'static str, String> {
     let mut out = BTreeMap::new();
-    for point in ntp_record::point::of(object.role) {
+    for point in ntp_record::point::of(object.role, object.transport) {
         if let Some(why) = point_missing(*point, hooks) {
             out.insert(point.name, why);
         }

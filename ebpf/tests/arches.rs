@@ -8,6 +8,7 @@ mod build;
 use aya_obj::Object;
 use aya_obj::btf::Btf;
 use ntp_ebpf::btf::{KernelBtf, Raw};
+use ntp_ebpf::hooks::OBJECTS;
 use std::fs;
 use std::path::Path;
 
@@ -58,8 +59,9 @@ fn relocated(source: &Path, arch: &str, kernel: &KernelBtf) -> Object {
 
 #[test]
 fn kprobes_find_their_arguments_in_the_registers_of_each_architecture() {
-    let sources = ["bpf/host_tcp.bpf.c", "bpf/target_tcp.bpf.c"];
-    for source in sources.map(Path::new) {
+    for object in OBJECTS {
+        let source = format!("bpf/{}.bpf.c", object.name);
+        let source = Path::new(&source);
         let types = tempfile::Builder::new().suffix(".c").tempfile().unwrap();
         fs::write(&types, kernel(source)).unwrap();
         let types = btf(&compiled(types.path(), "x86"));

@@ -74,7 +74,7 @@ fn machine(root: &Path) {
 }
 
 fn host() -> &'static ntp_ebpf::hooks::Object {
-    object(Role::Host, Transport::Tcp).unwrap()
+    object(Role::Host, Transport::Tcp)
 }
 
 #[test]

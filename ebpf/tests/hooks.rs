@@ -34,7 +34,7 @@ fn handlers_are_unique_and_stand_ins_follow_what_they_stand_for() {
 #[test]
 fn every_point_of_a_side_has_a_hook_that_gives_it() {
     for o in OBJECTS {
-        for p in ntp_record::point::of(o.role) {
+        for p in ntp_record::point::of(o.role, o.transport) {
             assert!(
                 o.hooks.iter().any(|h| h.gives.contains(p)),
                 "{}: nothing gives {}",
@@ -43,8 +43,9 @@ fn every_point_of_a_side_has_a_hook_that_gives_it() {
             );
         }
         for h in o.hooks {
+            let points = ntp_record::point::of(o.role, o.transport);
             assert!(
-                h.gives.iter().chain(h.helps).all(|p| p.side == o.role),
+                h.gives.iter().chain(h.helps).all(|p| points.contains(p)),
                 "{}",
                 h.handler
             );

@@ -1,7 +1,7 @@
 //! The plan for real kernels, and for real kernels with something missing.
 
 use ntp_ebpf::facts::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, ModuleBtf};
-use ntp_ebpf::hooks::{How, Kind, object};
+use ntp_ebpf::hooks::{How, Kind, OBJECTS, object};
 use ntp_ebpf::plan::{Functions, Planned, ProblemKind};
 use ntp_ebpf::{Facts, Plan};
 use ntp_record::{Role, Transport};
@@ -19,11 +19,23 @@ fn facts(kernel: &str, role: Role) -> Facts {
 }
 
 fn plan(role: Role, facts: &Facts) -> Plan {
-    Plan::new(
-        object(role, Transport::Tcp).unwrap(),
-        facts,
-        Functions::Best,
-    )
+    Plan::new(object(role, Transport::Tcp), facts, Functions::Best)
+}
+
+fn rdma_facts(kernel: &str, role: Role) -> Facts {
+    facts(&format!("{kernel}-rdma"), role)
+}
+
+fn rdma_plan(role: Role, facts: &Facts) -> Plan {
+    Plan::new(object(role, Transport::Rdma), facts, Functions::Best)
+}
+
+/// Facts with the BTF of modules from files.
+fn with_files(mut f: Facts) -> Facts {
+    for m in f.modules.values_mut() {
+        m.btf = ModuleBtf::File("/b".into());
+    }
+    f
 }
 
 fn hook<'a>(p: &'a Plan, handler: &str, kind: Kind) -> &'a Planned {
@@ -62,18 +74,16 @@ fn planned(p: &Plan) -> Vec<&str> {
 fn kernels_with_module_btf_give_every_point_by_trampolines() {
     for kernel in ["6.1", "6.1-rt", "6.12", "7.3"] {
         for role in [Role::Host, Role::Target] {
-            let mut f = facts(kernel, role);
-            f.preemptible = false;
-            let p = plan(role, &f);
-            assert!(p.possible(), "{kernel} {role:?}: {:?}", p.problems);
-            assert!(p.missing.is_empty(), "{kernel} {role:?}: {:?}", p.missing);
-            assert_eq!(
-                ways(&p),
-                [How::RawTp, How::Fentry, How::Fexit],
-                "{kernel} {role:?}"
-            );
-            let last = p.hooks.last().unwrap();
-            assert!(last.hook.last && last.present());
+            let (mut tcp, mut rdma) = (facts(kernel, role), rdma_facts(kernel, role));
+            (tcp.preemptible, rdma.preemptible) = (false, false);
+            for p in [plan(role, &tcp), rdma_plan(role, &rdma)] {
+                let name = format!("{kernel} {}", p.object.name);
+                assert!(p.possible(), "{name}: {:?}", p.problems);
+                assert!(p.missing.is_empty(), "{name}: {:?}", p.missing);
+                assert_eq!(ways(&p), [How::RawTp, How::Fentry, How::Fexit], "{name}");
+                let last = p.hooks.last().unwrap();
+                assert!(last.hook.last && last.present());
+            }
         }
     }
 }
@@ -143,9 +153,7 @@ fn modules_without_btf_are_a_problem_until_files_are_given() {
             .all(|p| p.remedy.contains("ntp-probe --make-btf DIR"))
     );
 
-    for m in f.modules.values_mut() {
-        m.btf = ModuleBtf::File("/b".into());
-    }
+    f = with_files(f);
     let p = plan(Role::Target, &f);
     assert!(p.possible(), "{:?}", p.problems);
     // Functions of vmlinux still by trampoline, those of modules by kprobe.
@@ -226,11 +234,7 @@ fn a_function_the_compiler_inlined_or_changed_costs_its_points_and_says_which() 
     );
 
     // A file's BTF: only the functions of modules are hooked by kprobe, and that is said.
-    let mut f = facts("5.10", Role::Host);
-    for m in f.modules.values_mut() {
-        m.btf = ModuleBtf::File("/b".into());
-    }
-    let p = plan(Role::Host, &f);
+    let p = plan(Role::Host, &with_files(facts("5.10", Role::Host)));
     assert!(p.possible());
     // nvme_core is hooked by tracepoints only: its BTF's origin costs nothing.
     assert_eq!(p.notes.len(), 1, "{:?}", p.notes);
@@ -261,7 +265,7 @@ fn a_command_is_counted_by_kprobe_where_a_program_may_be_preempted() {
 
 #[test]
 fn kprobes_throughout_when_asked_for() {
-    let object = object(Role::Target, Transport::Tcp).unwrap();
+    let object = object(Role::Target, Transport::Tcp);
     let p = Plan::new(object, &facts("6.12", Role::Target), Functions::Kprobes);
     assert!(p.possible());
     assert_eq!(ways(&p), [How::RawTp, How::Kprobe]);
@@ -449,9 +453,9 @@ fn a_tracepoint_is_used_rather_than_a_kprobe_in_interrupts() {
         let file = ModuleBtf::File(format!("/btf/{module}").into());
         f.modules.get_mut(module).unwrap().btf = file;
     }
-    let object = object(Role::Target, Transport::Tcp).unwrap();
+    let object = object(Role::Target, Transport::Tcp);
     let p = plan(Role::Target, &f);
-    let tracepoint = hook(&p, "t_bio_complete", Kind::Tracepoint);
+    let tracepoint = hook(&p, "t_complete", Kind::Tracepoint);
     assert_eq!(tracepoint.stands_for, Some("nvmet_bio_done"));
     assert!(!hook(&p, "t_bio_done", Kind::Entry).present());
     assert!(p.missing.is_empty(), "{:?}", p.missing);
@@ -460,19 +464,27 @@ fn a_tracepoint_is_used_rather_than_a_kprobe_in_interrupts() {
     let note = &absent.unwrap().note;
     assert_eq!(
         note,
-        "a kprobe misses some interrupts; t_bio_complete stands in"
+        "a kprobe misses some interrupts; t_complete stands in"
     );
 
     // A comparison with kprobes is one; and better a kprobe than nothing.
     let kprobes = Plan::new(object, &f, Functions::Kprobes);
-    f.tracepoints.remove("block_bio_complete");
+    f.tracepoints.remove("nvmet_req_complete");
     for p in [kprobes, plan(Role::Target, &f)] {
         assert!(hook(&p, "t_bio_done", Kind::Entry).present());
-        assert!(!planned(&p).contains(&"t_bio_complete"));
+        assert!(!planned(&p).contains(&"t_complete"));
     }
     // With a trampoline there is nothing to stand in for.
     let p = plan(Role::Target, &facts("6.12", Role::Target));
-    assert!(!planned(&p).contains(&"t_bio_complete"));
+    assert!(!planned(&p).contains(&"t_complete"));
+    // Over RDMA an interrupt of the drive posts the response, too.
+    let p = rdma_plan(Role::Target, &with_files(rdma_facts("5.10", Role::Target)));
+    let post = hook(&p, "t_post", Kind::Entry);
+    assert!(!post.present());
+    assert_eq!(post.replaced_by, Some("t_answer"));
+    assert!(hook(&p, "t_complete", Kind::Tracepoint).present());
+    let p = rdma_plan(Role::Target, &rdma_facts("6.12", Role::Target));
+    assert!(!planned(&p).contains(&"t_answer"));
 }
 
 #[test]
@@ -483,6 +495,94 @@ fn a_reader_of_pdus_that_is_inlined_is_told_by_its_socket_call() {
     assert!(p.missing.is_empty(), "{:?}", p.missing);
     let call = hook(&p, "t_recvmsg", Kind::Entry);
     assert_eq!(call.stands_for, Some("nvmet_tcp_try_recv_pdu"));
+}
+
+#[test]
+fn over_rdma_5_10_lacks_only_the_return_of_the_post() {
+    for role in [Role::Host, Role::Target] {
+        let f = rdma_facts("5.10", role);
+        let p = rdma_plan(role, &f);
+        let what: Vec<&str> = p.problems.iter().map(|p| p.what.as_str()).collect();
+        let modules = p.object.modules.iter();
+        let said: Vec<String> = modules.map(|m| format!("module {m} has no BTF")).collect();
+        assert_eq!(what, said);
+
+        let p = rdma_plan(role, &with_files(f));
+        assert!(p.possible(), "{:?}", p.problems);
+        let missing: Vec<&str> = p.missing.keys().copied().collect();
+        assert_eq!(missing, ["send_end"], "{role:?}");
+    }
+}
+
+#[test]
+fn over_rdma_no_program_waits_for_a_return_to_end_a_record() {
+    for o in OBJECTS {
+        let ends: Vec<_> = o.hooks.iter().filter(|h| h.ends).collect();
+        assert!(ends.iter().all(|h| h.kind == Kind::Exit));
+        assert_eq!(ends.is_empty(), o.name != "target_tcp", "{}", o.name);
+    }
+    // Whatever becomes of the exit, the record ends where the send is done.
+    let mut f = rdma_facts("6.12", Role::Target);
+    f.functions
+        .get_mut("nvmet_rdma:nvmet_rdma_queue_response")
+        .unwrap()
+        .args = Some(2);
+    let p = rdma_plan(Role::Target, &f);
+    assert!(p.possible());
+    let exit = hook(&p, "t_post", Kind::Exit);
+    assert_eq!(exit.why(), "has 2 arguments here, not 1");
+    f.functions.remove("nvmet_rdma:nvmet_rdma_send_done");
+    let p = rdma_plan(Role::Target, &f);
+    assert_eq!(p.problems.len(), 1, "{:?}", p.problems);
+    assert!(p.problems[0].what.starts_with("nvmet_rdma_send_done: "));
+}
+
+#[test]
+fn a_command_over_rdma_is_counted_by_kprobe_where_a_program_may_be_preempted() {
+    for (kernel, how) in [
+        ("6.1", How::Fentry),
+        ("6.12", How::Fentry),
+        ("6.1-rt", How::Kprobe),
+        ("7.3", How::Kprobe),
+    ] {
+        let p = rdma_plan(Role::Target, &rdma_facts(kernel, Role::Target));
+        let init = &hook(&p, "t_init", Kind::Entry).attach[0];
+        assert_eq!((init.site.module, init.how), ("nvmet", how), "{kernel}");
+    }
+}
+
+#[test]
+fn the_driver_of_rdma_not_loaded_is_named() {
+    for (role, words) in [
+        (
+            Role::Host,
+            "module nvme_rdma is not loaded: modprobe nvme-rdma",
+        ),
+        (
+            Role::Target,
+            "module nvmet_rdma is not loaded: modprobe nvmet-rdma",
+        ),
+    ] {
+        let mut f = rdma_facts("6.12", role);
+        for m in f.modules.values_mut() {
+            m.loaded = false;
+        }
+        f.functions.retain(|k, _| k.starts_with("vmlinux:"));
+        let p = rdma_plan(role, &f);
+        assert_eq!(p.problems.len(), 1, "{:?}", p.problems);
+        assert_eq!(p.problems[0].to_string(), words);
+    }
+}
+
+#[test]
+fn a_completion_that_is_not_seen_costs_its_points() {
+    let mut f = rdma_facts("6.12", Role::Host);
+    f.functions.remove("nvme_rdma:nvme_rdma_send_done");
+    f.functions.remove("nvme_rdma:nvme_rdma_inv_rkey_done");
+    let p = rdma_plan(Role::Host, &f);
+    assert!(p.possible());
+    let missing: Vec<&str> = p.missing.keys().copied().collect();
+    assert_eq!(missing, ["inv_done", "send_done", "send_late"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use ntp_ebpf::shared::{CountKey, RawName, STATS, StatKind};
 use ntp_record::record::{Flags, Record};
 use ntp_record::sample::{Key, hash, sampled};
-use ntp_record::{Role, point};
+use ntp_record::{Role, Transport, point};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -141,8 +141,14 @@ fn a_count_key_has_the_same_layout() {
 
 #[test]
 fn points_have_the_same_numbers() {
-    for (side, prefix) in [(Role::Host, "NTP_H_"), (Role::Target, "NTP_T_")] {
-        let names: Vec<String> = point::of(side)
+    for (side, transport, prefix) in [
+        (Role::Host, Transport::Tcp, "NTP_H_"),
+        (Role::Target, Transport::Tcp, "NTP_T_"),
+        (Role::Host, Transport::Rdma, "NTP_RH_"),
+        (Role::Target, Transport::Rdma, "NTP_RT_"),
+    ] {
+        let points = point::of(side, transport);
+        let names: Vec<String> = points
             .iter()
             .map(|p| format!("{prefix}{}", p.name.to_uppercase()))
             .collect();
@@ -152,7 +158,7 @@ fn points_have_the_same_numbers() {
             .map(|n| format!("printf(\"{n} %d\\n\", {n});\n"))
             .collect();
         let got = numbers(&body);
-        for (p, name) in point::of(side).iter().zip(&names) {
+        for (p, name) in points.iter().zip(&names) {
             assert_eq!(got[name], usize::from(p.index), "{name}");
         }
     }

@@ -33,9 +33,7 @@ pub const TOOL: &str = "ntp-capture";
 /// until then stays.
 pub fn run(options: &Options) -> Result<Status> {
     let role = options.role.into();
-    let Some(object) = hooks::object(role, options.transport.into()) else {
-        bail!("this version cannot record RDMA: use -t tcp");
-    };
+    let object = hooks::object(role, options.transport.into());
     // Signals count from here on: attaching takes a while.
     let limits = Limits::new(options.duration, options.interval)?;
     check_devices(options, role)?;

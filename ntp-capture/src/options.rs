@@ -16,6 +16,7 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         ntp-capture -r target -t tcp -o target.ntp     on the target, until Ctrl-C\n  \
         ntp-capture -t tcp -d 20 --session nvme1n1 | gzip > host.ntp\n  \
+        ntp-capture -t rdma -d 20 -o host.ntp          a host over RDMA\n  \
         ntp-join host.ntp target.ntp | ntp-stages | ntp-fmt     afterwards, anywhere\n\n\
         Both sides need the same -s: each chooses commands by a hash of what both see.\n\
         Exit status: 0 recorded; 1 recorded, but something is missing; 2 could not record."
@@ -115,7 +116,7 @@ impl From<RoleArg> for Role {
 pub enum TransportArg {
     /// NVMe/TCP
     Tcp,
-    /// NVMe/RDMA (not supported yet)
+    /// NVMe/RDMA
     Rdma,
 }
 

@@ -24,6 +24,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  \
         sudo ntp-probe                    a host over TCP\n  \
         sudo ntp-probe -r target          a target over TCP\n  \
+        sudo ntp-probe -t rdma            a host over RDMA\n  \
         sudo ntp-probe -r target --json   for a program to read\n  \
         sudo ntp-probe --make-btf DIR     BTF of the modules that have none\n\n\
         Exit status: 0 it can be recorded; 1 it cannot; 2 it could not be found out\n\
@@ -95,7 +96,7 @@ pub(crate) enum Load {
 /// # Errors
 /// Usage, permission, or a write that fails (exit status 2).
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Status> {
-    let object = object(options)?;
+    let object = object(options);
     if let Some(dir) = &options.make_btf {
         return make_btf::make(object, dir, options.debug.as_deref(), out);
     }
@@ -122,7 +123,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Status> {
     })
 }
 
-fn object(options: &Options) -> Result<&'static Object> {
+fn object(options: &Options) -> &'static Object {
     let role = match options.role {
         RoleArg::Host => Role::Host,
         RoleArg::Target => Role::Target,
@@ -131,10 +132,7 @@ fn object(options: &Options) -> Result<&'static Object> {
         TransportArg::Tcp => Transport::Tcp,
         TransportArg::Rdma => Transport::Rdma,
     };
-    match hooks::object(role, transport) {
-        Some(o) => Ok(o),
-        None => bail!("-t rdma: not supported yet; tcp is"),
-    }
+    hooks::object(role, transport)
 }
 
 /// Loads the plan's programs. Returns the plan as loading corrected it; an

@@ -246,7 +246,11 @@ mod tests {
 
     /// The report on a machine.
     fn of(facts: &Facts, role: Role, load: &Load, json: bool) -> String {
-        let object = object(role, Transport::Tcp).unwrap();
+        over(Transport::Tcp, facts, role, load, json)
+    }
+
+    fn over(transport: Transport, facts: &Facts, role: Role, load: &Load, json: bool) -> String {
+        let object = object(role, transport);
         let plan = Plan::new(object, facts, Functions::Best);
         let r = Report::new(facts, &plan, load, &plan.notes);
         if json { r.json().unwrap() } else { r.text() }
@@ -279,6 +283,37 @@ mod tests {
             text.ends_with("\nthe report will have every point\nload: ok\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_host_over_rdma() {
+        let mut facts = facts("6.12-rdma-host");
+        let report =
+            |facts: &Facts, load: &Load| over(Transport::Rdma, facts, Role::Host, load, false);
+        let text = report(&facts, &Load::Ok);
+        for line in [
+            "\nmodule BTF nvme_rdma: present\n",
+            "\nhost_rdma\n",
+            "\n  ok  h_post_fe       nvme_rdma_post_send             (required)\n",
+            "\n  ok  h_send_done_fe  nvme_rdma_send_done\n",
+            "\nthe report will have every point\nload: ok\n",
+        ] {
+            assert!(text.contains(line), "{line:?} not in\n{text}");
+        }
+
+        let driver = facts.modules.get_mut("nvme_rdma").unwrap();
+        driver.loaded = false;
+        facts.functions.retain(|k, _| k.starts_with("vmlinux:"));
+        let text = report(
+            &facts,
+            &Load::Failed("module nvme_rdma is not loaded".into()),
+        );
+        for line in [
+            "\nmodule BTF nvme_rdma: not loaded\n",
+            "\nproblem: module nvme_rdma is not loaded: modprobe nvme-rdma\n",
+        ] {
+            assert!(text.contains(line), "{line:?} not in\n{text}");
+        }
     }
 
     #[test]

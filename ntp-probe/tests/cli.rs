@@ -30,11 +30,6 @@ fn refused(args: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn rdma_is_refused_until_it_is_supported() {
-    refused(&["-t", "rdma"], &["-t rdma: not supported yet"]);
-}
-
-#[test]
 fn a_btf_folder_that_is_none_is_refused() {
     refused(
         &["--btf", "/no/such/folder"],
@@ -55,8 +50,13 @@ fn wrong_usage_is_status_2() {
 
 #[test]
 fn an_answer_ends_with_the_load_and_agrees_with_the_status() {
-    for role in ["host", "target"] {
-        let out = probe(&["-r", role]);
+    for (role, transport) in [
+        ("host", "tcp"),
+        ("target", "tcp"),
+        ("host", "rdma"),
+        ("target", "rdma"),
+    ] {
+        let out = probe(&["-r", role, "-t", transport]);
         let (answer, err) = (text(&out.stdout), text(&out.stderr));
         let last = answer.lines().last().unwrap_or_default();
         match out.status.code() {

@@ -7,7 +7,7 @@ use crate::flag_names::{FlagNames, Str};
 use crate::header::{Connection, Header, Role, Stack, Transport};
 use crate::joined::Joined;
 use crate::num::Big;
-use crate::point::{self, POINTS};
+use crate::point::{self, POINTS, Point};
 use crate::record::Record;
 use crate::stream::Segment;
 use serde::de::{Error, MapAccess, Visitor};
@@ -124,7 +124,8 @@ struct RecordOut<'a> {
 }
 
 impl<'a> RecordOut<'a> {
-    fn new(segment: &'a Segment, origin: Origin<'a>, role: Role, record: &'a Record) -> Self {
+    /// `headers` are those of the recordings the record may be of.
+    fn new(segment: &'a Segment, role: Role, headers: &'a [Header], record: &'a Record) -> Self {
         // Every field by name: a new one must not be forgotten here.
         let &Record {
             slba,
@@ -149,9 +150,10 @@ impl<'a> RecordOut<'a> {
         } = record;
         let device = segment.device(dev);
         let connection = segment.connection(conn);
+        let source = connection.and_then(|connection| connection.source);
         let zero = (0..POINTS as u8).find_map(|index| record.time_at(index));
         RecordOut {
-            origin,
+            origin: Origin::common(role, headers),
             op: record.op(),
             opcode,
             device: device.map(|device| device.name.as_str()),
@@ -160,7 +162,7 @@ impl<'a> RecordOut<'a> {
                 .filter(|path| !path.is_empty()),
             connection: connection.map(Ends),
             conn,
-            source: connection.and_then(|connection| connection.source),
+            source,
             dev,
             cid,
             nsid,
@@ -175,12 +177,20 @@ impl<'a> RecordOut<'a> {
             cpus: [submit_cpu, send_cpu, complete_cpu],
             origin_ns: zero.map(Text),
             at: Times {
-                role,
+                points: point::of(role, transport(headers, source)),
                 zero: zero.unwrap_or_default(),
                 record,
             },
         }
     }
+}
+
+/// Transport of the recording a record is of; recordings that were joined may differ.
+fn transport(headers: &[Header], source: Option<u32>) -> Transport {
+    source
+        .and_then(|source| headers.get(source as usize))
+        .or(headers.first())
+        .map_or(Transport::Tcp, |header| header.transport)
 }
 
 /// Writes the line of a record, without the newline.
@@ -193,8 +203,8 @@ pub(crate) fn record(
         .header
         .as_ref()
         .ok_or_else(|| serde_json::Error::custom("a record before a header"))?;
-    let origin = Origin::common(header.role, std::slice::from_ref(header));
-    serde_json::to_writer(out, &RecordOut::new(segment, origin, header.role, record))
+    let headers = std::slice::from_ref(header);
+    serde_json::to_writer(out, &RecordOut::new(segment, header.role, headers, record))
 }
 
 /// Writes the line of a joined command, without the newline.
@@ -225,9 +235,6 @@ pub(crate) fn joined(
         offset_ns,
         offset_bound_ns,
     } = joined;
-    let side = |role, headers, record| {
-        RecordOut::new(segment, Origin::common(role, headers), role, record)
-    };
     let line = JoinedOut {
         op: host.op(),
         opcode: host.opcode,
@@ -237,8 +244,8 @@ pub(crate) fn joined(
         offset_bound_ns: Some(*offset_bound_ns)
             .filter(|bound| *bound != u64::MAX)
             .map(Big),
-        host: side(Role::Host, &header.hosts, host),
-        target: side(Role::Target, &header.targets, target),
+        host: RecordOut::new(segment, Role::Host, &header.hosts, host),
+        target: RecordOut::new(segment, Role::Target, &header.targets, target),
     };
     serde_json::to_writer(out, &line)
 }
@@ -294,7 +301,7 @@ impl Serialize for Text {
 
 /// Times of a record relative to its first point, ns, by the point's name.
 struct Times<'a> {
-    role: Role,
+    points: &'static [Point],
     zero: u64,
     record: &'a Record,
 }
@@ -302,7 +309,7 @@ struct Times<'a> {
 impl Serialize for Times<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.record.present.count_ones() as usize))?;
-        for point in point::of(self.role) {
+        for point in self.points {
             if let Some(time) = self.record.time(*point) {
                 map.serialize_entry(point.name, &Big(time.wrapping_sub(self.zero) as i64))?;
             }
@@ -311,8 +318,8 @@ impl Serialize for Times<'_> {
     }
 }
 
-/// [`Times`] as read: the role may stand behind them in the line, so names
-/// are looked up on both sides.
+/// [`Times`] as read: role and transport may stand behind them in the line, so
+/// names are looked up on both sides, whatever the transport: none stands for two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct TimesIn {
     sides: [Side; 2],
@@ -338,8 +345,10 @@ impl<'de> Deserialize<'de> for TimesIn {
                 let mut times = TimesIn::default();
                 while let Some((Str(name), Big(time))) = map.next_entry::<Str<'de>, Big<i64>>()? {
                     for (side, role) in times.sides.iter_mut().zip([Role::Host, Role::Target]) {
-                        if let Some(point) = point::of(role).iter().find(|point| point.name == name)
-                        {
+                        let mut points = [Transport::Tcp, Transport::Rdma]
+                            .into_iter()
+                            .flat_map(|transport| point::of(role, transport));
+                        if let Some(point) = points.find(|point| point.name == name) {
                             side.present |= 1 << point.index;
                             side.at[usize::from(point.index)] = time;
                         }

@@ -1,10 +1,12 @@
 //! The points a command passes, in the order of its way.
 //!
-//! One table per side. `ebpf/bpf/ntp.h` holds the same numbers for the kernel
-//! programs; a test compares the two. Numbers are part of the stream format:
-//! append-only, a retired one leaves a hole.
+//! One table per side and transport. `ebpf/bpf/ntp.h` holds the same numbers for
+//! the kernel programs; a test compares the two. Numbers are part of the stream
+//! format: append-only, a retired one leaves a hole. What the transports share has
+//! the same number and name in both tables; over RDMA some numbers that only TCP
+//! needs stand for other points, with other names.
 
-use crate::header::Role;
+use crate::header::{Role, Transport};
 
 /// How many points a record has room for.
 pub const POINTS: usize = 16;
@@ -79,11 +81,52 @@ pub mod target {
     }
 }
 
-/// The points of one side, by index.
-pub fn of(side: Role) -> &'static [Point] {
-    match side {
-        Role::Host => host::ALL,
-        Role::Target => target::ALL,
+/// The points of the host over RDMA.
+pub mod rdma_host {
+    use super::{Point, Role};
+    points! { Role::Host, ALL:
+        BLOCK_START = 0, "block_start", "the bio entered the block layer";
+        DRIVER_START = 1, "driver_start", "the driver set up the command (nvme_setup_cmd)";
+        SEND_BEGIN = 2, "send_begin", "the driver, the data mapped, began to post the send of the capsule";
+        SEND_DONE = 3, "send_done", "the driver saw the completion of that send: the other side has acknowledged it";
+        SEND_END = 4, "send_end", "the call that posted it returned";
+        INV_DONE = 5, "inv_done", "the driver saw the completion of its own invalidation of the memory key";
+        SEND_LATE = 6, "send_late", "send_done, of a command whose response was seen before it";
+        RESP_READ = 11, "resp_read", "the driver saw the completion of the receive that brought the response";
+        COMPLETED = 13, "completed", "the driver handed the finished command to the block layer";
+        COMPLETE_RQ = 14, "complete_rq", "nvme_complete_rq ran";
+        BLOCK_DONE = 15, "block_done", "the block layer began to end the request";
+    }
+}
+
+/// The points of the target over RDMA.
+pub mod rdma_target {
+    use super::{Point, Role};
+    points! { Role::Target, ALL:
+        RECV_SEEN = 1, "recv_seen", "the driver saw the completion of the receive that brought the capsule";
+        RECEIVED = 2, "received", "the capsule was parsed (nvmet_req_init)";
+        READ_QUEUED = 3, "read_queued", "the driver was ready to post the RDMA READ of a write's data";
+        READ_POSTED = 4, "read_posted", "it posted it: later where the send queue was full";
+        SEND_DONE = 5, "send_done", "the driver saw the completion of the response's send: the host has acknowledged it";
+        READ_DONE = 6, "read_done", "the driver saw the completion of the last RDMA READ: the data is here";
+        EXECUTE = 7, "execute", "the command was handed to its backend, all its data present";
+        BIO_SUBMIT = 8, "bio_submit", "the bio entered the target's block layer";
+        DRIVE_ISSUE = 9, "drive_issue", "the block layer issued the request to the drive";
+        DRIVE_DONE = 10, "drive_done", "the drive had completed the request";
+        BIO_DONE = 11, "bio_done", "the bio was done";
+        SEND_BEGIN = 13, "send_begin", "the driver began to post the response, a read's data by RDMA WRITE in front of it";
+        SEND_LAST = 14, "send_last", "with protection information: that data was written, the response is posted";
+        SEND_END = 15, "send_end", "the call that posted the response returned";
+    }
+}
+
+/// The points of one side, in the order of their numbers.
+pub fn of(side: Role, transport: Transport) -> &'static [Point] {
+    match (side, transport) {
+        (Role::Host, Transport::Tcp) => host::ALL,
+        (Role::Target, Transport::Tcp) => target::ALL,
+        (Role::Host, Transport::Rdma) => rdma_host::ALL,
+        (Role::Target, Transport::Rdma) => rdma_target::ALL,
     }
 }
 
@@ -91,20 +134,29 @@ pub fn of(side: Role) -> &'static [Point] {
 mod tests {
     use super::*;
 
+    const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Rdma];
+
     #[test]
-    fn tables_are_indexed_by_position_and_names_are_unique() {
+    fn numbers_rise_and_fit_a_record() {
         for side in [Role::Host, Role::Target] {
-            let all = of(side);
-            assert!(all.len() <= POINTS);
-            for (i, p) in all.iter().enumerate() {
-                assert_eq!(usize::from(p.index), i, "{}", p.name);
-                assert_eq!(p.side, side);
-                assert_eq!(
-                    all.iter().filter(|q| q.name == p.name).count(),
-                    1,
-                    "{}",
-                    p.name
-                );
+            for transport in TRANSPORTS {
+                let all = of(side, transport);
+                assert!(all.windows(2).all(|two| two[0].index < two[1].index));
+                assert!(all.iter().all(|p| p.side == side));
+                assert!(all.iter().all(|p| usize::from(p.index) < POINTS));
+            }
+        }
+    }
+
+    /// A line of NDJSON has names and no transport.
+    #[test]
+    fn a_name_is_one_number_whatever_the_transport() {
+        for side in [Role::Host, Role::Target] {
+            let all: Vec<Point> = TRANSPORTS.map(|t| of(side, t)).concat();
+            for p in &all {
+                for q in all.iter().filter(|q| q.name == p.name) {
+                    assert_eq!(p.index, q.index, "{}", p.name);
+                }
             }
         }
     }

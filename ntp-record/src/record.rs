@@ -44,9 +44,9 @@ pub struct Record {
     pub opcode: u8,
     /// How often the host retried the command before it ended.
     pub retries: u8,
-    /// R2Ts seen for the command.
+    /// R2Ts seen for the command; over RDMA, RDMA READs of its data (target).
     pub r2ts: u8,
-    /// PDUs of the response seen (host).
+    /// PDUs of the response seen (host, TCP).
     pub pdus: u8,
     /// 0.
     pub reserved: u32,
@@ -121,7 +121,7 @@ pub enum Flags {
     Passthrough = 1 << 1,
     /// Write data in the capsule.
     InCapsule = 1 << 2,
-    /// Write data asked for by R2T.
+    /// Write data asked for by R2T; over RDMA, fetched by the target with RDMA READ.
     R2t = 1 << 3,
     /// The response ended with the SUCCESS flag of its last data PDU, no completion capsule.
     SuccessFlag = 1 << 4,

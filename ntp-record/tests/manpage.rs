@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use ntp_record::point;
-use ntp_record::{Flags, Format, Joined, Record, Role};
+use ntp_record::{Flags, Format, Joined, Record, Role, Transport};
 use std::mem::offset_of;
 
 /// Rows of the list that stands after `title` in the page.
@@ -85,11 +85,25 @@ fn fields_lie_where_the_page_says() {
 
 #[test]
 fn points_and_flags_are_all_there() {
-    for (title, role) in [
-        ("The points of a record of a host", Role::Host),
-        ("The points of a record of a target", Role::Target),
+    for (title, role, transport) in [
+        ("The points of a host over TCP", Role::Host, Transport::Tcp),
+        (
+            "The points of a target over TCP",
+            Role::Target,
+            Transport::Tcp,
+        ),
+        (
+            "The points of a host over RDMA",
+            Role::Host,
+            Transport::Rdma,
+        ),
+        (
+            "The points of a target over RDMA",
+            Role::Target,
+            Transport::Rdma,
+        ),
     ] {
-        let points: Vec<Vec<String>> = point::of(role)
+        let points: Vec<Vec<String>> = point::of(role, transport)
             .iter()
             .map(|point| {
                 vec![

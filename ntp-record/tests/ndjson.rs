@@ -3,7 +3,10 @@
 mod common;
 
 use common::*;
-use ntp_record::{Connection, Device, Error, Format, Header, Item, Record, Role};
+use ntp_record::point::{self, POINTS};
+use ntp_record::{
+    Connection, Device, Error, Format, Header, Item, JoinHeader, Joined, Record, Role, Transport,
+};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
@@ -137,6 +140,129 @@ fn binary_and_back_is_the_same() {
             );
         }
     }
+}
+
+/// The same over RDMA: with its header, and no point that RDMA has not.
+fn over_rdma(items: Vec<Own>) -> Vec<Own> {
+    let strip = |record: &mut Record, role| {
+        let has = |index: &u8| {
+            point::of(role, Transport::Rdma)
+                .iter()
+                .any(|point| point.index == *index)
+        };
+        for index in (0..point::POINTS as u8).filter(|index| !has(index)) {
+            record.present &= !(1 << index);
+            record.at[usize::from(index)] = 0;
+        }
+    };
+    let mut role = Role::Host;
+    items
+        .into_iter()
+        .map(|mut item| {
+            match &mut item {
+                Own::Header(header) => {
+                    header.transport = Transport::Rdma;
+                    role = header.role;
+                }
+                Own::JoinHeader(header) => {
+                    for header in header.hosts.iter_mut().chain(&mut header.targets) {
+                        header.transport = Transport::Rdma;
+                    }
+                }
+                Own::Record(record) => strip(record, role),
+                Own::Joined(joined) => {
+                    strip(&mut joined.host, Role::Host);
+                    strip(&mut joined.target, Role::Target);
+                }
+                _ => {}
+            }
+            item
+        })
+        .collect()
+}
+
+#[test]
+fn rdma_binary_and_back_is_the_same() {
+    for items in [
+        recording(Role::Host, "h", 300),
+        recording(Role::Target, "t", 300),
+        join(300),
+    ]
+    .map(over_rdma)
+    {
+        let binary = write(&items, Format::Binary);
+        let (_file, reader) = file(&binary).expect("opens");
+        assert_eq!(collect(reader).expect("reads"), items);
+        let lines = text(&items);
+        assert!(lines.contains(r#""send_done":"#));
+        assert_eq!(collect(pipe(lines.as_bytes(), 4096)).expect("reads"), items);
+        // Without a header the names say which points they are.
+        let commands = grep(&lines, |line| !line.starts_with(r#"{"ntp""#));
+        let alone = collect(pipe(commands.as_bytes(), 4096)).expect("reads");
+        let times = |items: &[Own]| -> Vec<[u64; POINTS]> {
+            records(items).iter().map(|record| record.at).collect()
+        };
+        assert_eq!(times(&alone), times(&items));
+    }
+}
+
+/// Recordings of both transports may be joined at once: a connection tells of
+/// which of them a command is.
+#[test]
+fn joined_commands_have_the_names_of_their_own_transport() {
+    let (mut tcp, mut rdma) = (header(Role::Host, "a"), header(Role::Host, "b"));
+    tcp.transport = Transport::Tcp;
+    rdma.transport = Transport::Rdma;
+    let (mut to_tcp, mut to_rdma) = (header(Role::Target, "t"), header(Role::Target, "t"));
+    to_tcp.transport = Transport::Tcp;
+    to_rdma.transport = Transport::Rdma;
+    let of = |id, source| {
+        Own::Connection(Connection {
+            source: Some(source),
+            ..connection(id)
+        })
+    };
+    let command = |conn, index: u8| {
+        let mut record = Record {
+            conn,
+            opcode: 1,
+            bytes: 4096,
+            present: 1 << index,
+            ..Record::default()
+        };
+        record.at[usize::from(index)] = 5;
+        record
+    };
+    let joined = |conn, host, target| {
+        Own::Joined(Box::new(Joined {
+            host: command(conn, host),
+            target: command(conn + 1, target),
+            offset_ns: 0,
+            offset_bound_ns: 0,
+        }))
+    };
+    let items = [
+        Own::JoinHeader(JoinHeader {
+            version: "0.1.0".into(),
+            hosts: vec![tcp, rdma],
+            targets: vec![to_tcp, to_rdma],
+        }),
+        of(1, 0),
+        of(2, 0),
+        of(3, 1),
+        of(4, 1),
+        joined(1, 3, 5),
+        joined(3, 3, 5),
+    ];
+    let lines = text(&items);
+    let commands: Vec<&str> = lines.lines().rev().take(2).collect();
+    assert!(commands[1].contains(r#""at":{"send_last":0}"#), "{lines}");
+    assert!(
+        commands[1].contains(r#""at":{"data_arrived":0}"#),
+        "{lines}"
+    );
+    assert_eq!(commands[0].matches(r#""at":{"send_done":0}"#).count(), 2);
+    assert_eq!(collect(pipe(lines.as_bytes(), 4096)).expect("reads"), items);
 }
 
 #[test]

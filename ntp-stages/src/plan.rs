@@ -9,7 +9,7 @@ use crate::rules::{
     COMPONENTS, Direction, HIDDEN_BY_TLS, Id, Place, Rank, Record as RecordWhen, Stage,
 };
 use crate::time::Time;
-use ntp_record::{Point, Role};
+use ntp_record::{Point, Role, Transport};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -69,7 +69,7 @@ impl Why {
         match self {
             Why::Point(slot) | Why::Tls(slot) => {
                 let side = if slot < 16 { Role::Host } else { Role::Target };
-                ntp_record::point::of(side)
+                ntp_record::point::of(side, Transport::Tcp)
                     .get(usize::from(slot & 15))
                     .copied()
             }

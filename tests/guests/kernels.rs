@@ -186,25 +186,27 @@ fn btf_made_of_debug_information() {
     for module in [
         "host/nvme-core",
         "host/nvme-tcp",
+        "host/nvme-rdma",
         "target/nvmet",
         "target/nvmet-tcp",
+        "target/nvmet-rdma",
     ] {
         let file = format!("{module}.ko");
         let found = find(&debug, &format!("/drivers/nvme/{file}"));
         opts.files.push((found, format!("debug/{file}")));
     }
     let mut m = Machine::of(&opts, out);
-    m.sh(60, "modprobe -a nvme-tcp nvmet-tcp");
+    m.sh(60, "modprobe -a nvme-tcp nvmet-tcp nvme-rdma nvmet-rdma");
 
     let said = m.sh(60, "ntp-probe; echo status $?");
     assert!(said.contains("ntp-probe --make-btf DIR"), "{said}");
     assert!(said.ends_with("status 1\n"), "{said}");
-    let script = "for r in host target; do
-        ntp-probe -r $r --make-btf /out --debug /debug && ntp-probe -r $r --btf /out || exit
-    done";
+    let script = "for t in tcp rdma; do for r in host target; do
+        ntp-probe -r $r -t $t --make-btf /out --debug /debug && ntp-probe -r $r -t $t --btf /out || exit
+    done; done";
     let said = m.sh(300, script);
     println!("{said}");
-    assert_eq!(said.matches("load: ok").count(), 2, "{said}");
+    assert_eq!(said.matches("load: ok").count(), 4, "{said}");
 
     // Of another build, and none at all.
     let said = m.sh(

@@ -143,12 +143,6 @@ fn usage() {
         "standard input",
     );
     one_line(
-        run("ntp-capture", &["-t", "rdma"]),
-        "ntp-capture",
-        2,
-        "RDMA",
-    );
-    one_line(
         run("ntp-capture", &["-s", "0"]),
         "ntp-capture",
         2,

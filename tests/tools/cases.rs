@@ -1,7 +1,7 @@
 //! What the tools say about real recordings, to the letter.
 
 use ntp_record::point::{host, target};
-use ntp_record::{Flags, Role};
+use ntp_record::{Flags, Role, Transport};
 use ntp_tests::tools::shell;
 use ntp_tests::truth;
 use std::path::{Path, PathBuf};
@@ -136,7 +136,7 @@ fn tls_hides_arrivals_and_nothing_else() {
     ] {
         assert_eq!(records.len(), 311);
         assert!(records.iter().all(|r| r.has(Flags::Tls)));
-        for point in ntp_record::point::of(hidden[0].side) {
+        for point in ntp_record::point::of(hidden[0].side, Transport::Tcp) {
             let expected = if hidden.contains(point) { 0.0 } else { 1.0 };
             assert_eq!(truth::share(&records, *point), expected, "{point:?}");
         }

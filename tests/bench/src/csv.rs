@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use ntp_record::record::Record;
-use ntp_record::{Item, Reader, Role, point};
+use ntp_record::{Item, Reader, Role, Transport, point};
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 
@@ -21,7 +21,9 @@ pub(crate) fn write(recording: &str) -> Result<()> {
         match item {
             Item::Header(header) => {
                 role = header.role;
-                let points = point::of(role).iter().map(|point| point.name);
+                let points = point::of(role, Transport::Tcp)
+                    .iter()
+                    .map(|point| point.name);
                 let names: Vec<&str> = COLUMNS.into_iter().chain(points).collect();
                 writeln!(out, "{}", names.join(","))?;
             }
