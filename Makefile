@@ -90,7 +90,7 @@ dist: build
 	$(MAKE) --no-print-directory install BIN=$(STATIC) COMPLETIONS=$(COMPLETIONS) DESTDIR= PREFIX=dist/$(DIST)
 	cp README.md dist/$(DIST)
 	$(CROSS)strip dist/$(DIST)/bin/*
-	tar -C dist -czf dist/$(DIST).tar.gz $(DIST)
+	tar --owner=0 --group=0 --numeric-owner --sort=name -C dist -czf dist/$(DIST).tar.gz $(DIST)
 	rm -r dist/$(DIST)
 	@ls -l dist/$(DIST).tar.gz
 

@@ -99,6 +99,12 @@ INLINE void on_h_post(void *queue, void *qe)
 
 	if (!f)
 		return;
+	/* another command of this request, its beginning not seen, nor the end of the one before */
+	if (unlikely(f->r.at[NTP_RH_COMPLETED])) {
+		stat_add(NTP_S_LOST_REUSED);
+		flight_del(key_of(req));
+		return;
+	}
 	f->in_capsule = READ(req, num_sge) > 1;
 	/* the target fetches the data of other writes by RDMA READ */
 	f->r2t = f->r.opcode & 1 && !f->in_capsule && f->r.bytes && !f->admin;

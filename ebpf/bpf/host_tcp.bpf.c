@@ -123,6 +123,12 @@ INLINE void on_h_sendpage(struct socket *sock)
 	if (!f)
 		return;
 	state = READ(req, state);
+	/* another command of this request, its beginning not seen, nor the end of the one before */
+	if (unlikely(state == SEND_CMD_PDU && f->r.at[NTP_H_COMPLETED])) {
+		stat_add(NTP_S_LOST_REUSED);
+		flight_del((u64)from_tcp(req));
+		return;
+	}
 	/* only data asked for by an R2T has a header of its own */
 	if (state == SEND_H2C_PDU)
 		f->r2t = 1;

@@ -225,6 +225,11 @@ INLINE void on_t_execute(struct nvmet_req *req)
 	f = flight_of((u64)req);
 	if (!f)
 		return;
+	/* this one's beginning was not seen, nor the end of the one before */
+	if (unlikely(f->r.at[NTP_T_SEND_BEGIN])) {
+		end_unseen((u64)req, f);
+		return;
+	}
 	f->r.at[NTP_T_EXECUTE] = now;
 	device_seen(req, now);
 }

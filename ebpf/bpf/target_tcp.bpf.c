@@ -114,6 +114,9 @@ INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
 
 	if (!q->pdu_ns)
 		return;
+	/* only its header was read: further behind, the call for this PDU was skipped, and what is kept is of one before */
+	if (READ((struct tcp_sock *)q->sk, copied_seq) - q->pdu_seq > NVME_TCP_CMD_PDU_SIZE + NVME_TCP_DIGEST)
+		return;
 	ns = arrival_of(q, q->pdu_seq);
 	if (!ns || ns > now)
 		return;
@@ -240,6 +243,19 @@ INLINE struct flight *sending(struct socket *sock, struct nvmet_tcp_cmd **out)
 	return flight_of(key_of(*out));
 }
 
+/* The whole response was sent: of the command that was recorded, or of one whose beginning was not seen. */
+INLINE void sent(struct nvmet_tcp_cmd *cmd, struct flight *f)
+{
+	struct nvme_completion *cqe = READ(&cmd->req, cqe);
+
+	if (READ(cqe, command_id) == f->r.cid) {
+		emit(key_of(cmd), f);
+		return;
+	}
+	stat_add(NTP_S_LOST_REUSED);
+	flight_del(key_of(cmd));
+}
+
 INLINE void on_t_sendpage(struct socket *sock)
 {
 	struct nvmet_tcp_cmd *cmd;
@@ -272,7 +288,7 @@ INLINE void on_t_sendpage(struct socket *sock)
 	f->r.at[NTP_T_SEND_LAST] = now;
 	f->r.send_cpu = bpf_get_smp_processor_id();
 	if (!cfg_send_exit && state == SEND_RESPONSE)
-		emit(key_of(cmd), f);
+		sent(cmd, f);
 }
 ENTRY1(t_sendpage, kernel_sendpage, !hot_all)
 #define on_t_sendmsg on_t_sendpage
@@ -306,7 +322,7 @@ INLINE void on_t_sendpage_x(struct socket *sock, s32 ret)
 		f->success_flag = all;
 	}
 	if (all)
-		emit(key_of(cmd), f);
+		sent(cmd, f);
 }
 #define on_t_sendmsg_x on_t_sendpage_x
 EXIT(t_sendpage, kernel_sendpage, 5)

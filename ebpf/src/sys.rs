@@ -268,14 +268,24 @@ pub(crate) fn page_size() -> u32 {
 }
 
 /// Lets maps be as large as they must be: before 5.11 they count as locked
-/// memory. Later kernels ignore it, so a refusal is no error.
+/// memory. Later kernels ignore it, so a refusal is no error. Without the right
+/// to raise the limit, as far as it allows.
 pub(crate) fn raise_memlock() {
-    let all = libc::rlimit {
+    let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: reads the struct, nothing else.
-    unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &all) };
+    if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) } == 0 {
+        return;
+    }
+    // SAFETY: fills the struct, then reads it, nothing else.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit);
+        }
+    }
 }
 
 /// The limit of locked memory, bytes; `None` for no limit.

@@ -9,7 +9,7 @@ use ntp_fmt::model::Model;
 use ntp_fmt::{content, live, text};
 use ntp_record::cause::{Book, list};
 use ntp_record::tool::warn;
-use ntp_record::{Header, Item, Record, Totals};
+use ntp_record::{Header, Item, Record, Totals, Transport};
 use ntp_stages::Engine;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -29,11 +29,15 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(header: &Header, options: &Options) -> Self {
         let interval = options.interval.as_nanos();
-        let mut progress = Self {
-            engine: Some(Engine::new(ntp_stages::Options {
+        let engine = || {
+            Engine::new(ntp_stages::Options {
                 interval_ns: u64::try_from(interval).ok().filter(|ns| *ns > 0),
                 ..ntp_stages::Options::default()
-            })),
+            })
+        };
+        let mut progress = Self {
+            // Its rules do not know the points of RDMA yet.
+            engine: (header.transport == Transport::Tcp).then(engine),
             model: Model::default(),
             headed: false,
             said_quiet: false,

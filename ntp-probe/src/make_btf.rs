@@ -67,12 +67,17 @@ fn find(module: &str, build: &str, given: Option<&Path>) -> Result<PathBuf> {
         }
     };
     let mut other = None;
+    let mut unreadable = None;
     for place in places.into_iter().filter(|place| place.is_file()) {
-        let id = elf_build_id(&place)?;
-        if id == build {
-            return Ok(place);
+        match elf_build_id(&place) {
+            Ok(id) if id == build => return Ok(place),
+            Ok(id) => other = Some((place, id)),
+            // A folder may hold more of that name, such as the BTF made before.
+            Err(error) => unreadable = Some(error),
         }
-        other = Some((place, id));
+    }
+    if let (None, Some(error)) = (&other, unreadable) {
+        return Err(error);
     }
     match other {
         Some((place, id)) => bail!(

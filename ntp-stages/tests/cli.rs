@@ -293,3 +293,16 @@ fn one_interrupt_is_left_to_the_recorder_and_two_end_it() {
         }
     }
 }
+
+#[test]
+fn a_recording_over_rdma_is_refused_not_misread() {
+    let mut writer = Writer::new(Vec::new(), Format::Binary);
+    for mut item in names(Role::Host, 1) {
+        if let Item::Header(header) = &mut item {
+            header.transport = ntp_record::Transport::Rdma;
+        }
+        writer.item(&item).unwrap();
+    }
+    let bytes = writer.into_inner();
+    refused(&run(&[], &bytes), "recorded over RDMA");
+}

@@ -340,16 +340,16 @@ fn lost(kernel: &str, dir: &Path) {
     assert_eq!(h.totals.sampled, ios);
     assert!(full > 1000, "{:?}", h.totals);
     assert_eq!(h.totals.written + full, ios, "{:?}", h.totals);
-    assert_eq!(t.totals.written, ios, "{:?}", t.totals);
+    // The other side lost nothing, or what skipped programs of a preemptible kernel cost.
+    let gone = ios - t.totals.written;
+    assert!(gone <= check::skipped(&t), "{:?}", t.totals);
     let said = std::fs::read_to_string(dir.join("host.err")).expect("messages");
     assert!(said.contains(&full.to_string()), "{said}");
     let sides = check::pairs(&format!("{kernel}, with losses"), dir);
-    assert_eq!(sides.joined.pairs.len() as u64, h.totals.written);
-    assert_eq!(
-        sides.joined.totals.target_left["not_in_host"], full,
-        "{:?}",
-        sides.joined.totals
-    );
+    let (written, pairs) = (h.totals.written, sides.joined.pairs.len() as u64);
+    assert!((written - gone..=written).contains(&pairs), "{pairs}");
+    let left = sides.joined.totals.target_left["not_in_host"];
+    assert_eq!(left, t.totals.written - pairs, "{:?}", sides.joined.totals);
 }
 
 #[test]
@@ -388,20 +388,8 @@ fn recorders_6_12() {
 
 #[test]
 #[ignore = "make lab-all"]
-fn connections_5_10() {
-    connections(OTHERS[0]);
-}
-
-#[test]
-#[ignore = "make lab-all"]
 fn recorders_5_10() {
     recorders(OTHERS[0]);
-}
-
-#[test]
-#[ignore = "make lab-all"]
-fn connections_6_1_rt() {
-    connections(OTHERS[1]);
 }
 
 #[test]
