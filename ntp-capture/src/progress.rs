@@ -5,12 +5,14 @@ use crate::TOOL;
 use crate::options::Options;
 use anyhow::Result;
 use ntp_ebpf::Stats;
+use ntp_ebpf::hooks::OBJECTS;
 use ntp_fmt::model::Model;
 use ntp_fmt::{content, live, text};
 use ntp_record::cause::{Book, list};
 use ntp_record::tool::warn;
 use ntp_record::{Header, Item, Record, Totals, Transport};
 use ntp_stages::Engine;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -139,6 +141,16 @@ impl Progress {
                 ),
             );
         }
+        let unseen = unseen(totals);
+        if unseen > 0 {
+            warn(
+                TOOL,
+                format_args!(
+                    "up to {unseen} commands not seen, the kernel having skipped the program that \
+                     begins a record: they are in no count"
+                ),
+            );
+        }
         if totals.unfinished > 0 {
             warn(
                 TOOL,
@@ -155,6 +167,20 @@ impl Progress {
             );
         }
     }
+}
+
+/// Commands of which the beginning was skipped: nothing else knows of them.
+fn unseen(totals: &Totals) -> u64 {
+    let first: BTreeSet<String> = OBJECTS
+        .iter()
+        .flat_map(|object| object.hooks)
+        .filter(|hook| hook.last)
+        .map(|hook| format!("{}_skipped", hook.handler))
+        .collect();
+    first
+        .iter()
+        .filter_map(|cause| totals.misses.get(cause))
+        .sum()
 }
 
 /// The -s that would have given about a thousand records, when this one gave
@@ -181,6 +207,17 @@ mod tests {
         assert_eq!(better_sampling(&totals(500, 500), 1), None);
         assert_eq!(better_sampling(&totals(1_000_000, 10_000), 100), None);
         assert_eq!(better_sampling(&totals(0, 0), 100), None);
+    }
+
+    #[test]
+    fn a_skipped_beginning_is_a_command_not_seen() {
+        let mut totals = Totals::default();
+        for (cause, n) in [("h_setup_skipped", 3), ("h_done_skipped", 5)] {
+            totals.misses.insert(cause.into(), n);
+        }
+        assert_eq!(unseen(&totals), 3);
+        totals.misses = [("t_init_skipped".to_owned(), 2)].into();
+        assert_eq!(unseen(&totals), 2);
     }
 
     #[test]
