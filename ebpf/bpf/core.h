@@ -371,42 +371,22 @@ struct user_pt_regs {
 #define ENTRY2(name, fn, idle) ENTRY_(name, fn, idle, 2, (void *)ctx[0], (void *)ctx[1])
 #define ENTRY3(name, fn, idle) ENTRY_(name, fn, idle, 3, (void *)ctx[0], (void *)ctx[1], (void *)ctx[2])
 
-/* Exit of a function of nargs arguments: first argument and return value; for commands in flight only. */
-#define EXIT(name, fn, nargs) \
+/* Exit of a function, for commands in flight only: its arguments, then what it returns, `words` of them. */
+#define EXIT_(name, fn, words, ...) \
 	SEC("fexit/" #fn) \
 	int name##_fx(u64 *args) \
 	{ \
-		u64 ctx[nargs + 1] = {}; \
+		u64 ctx[words] = {}; \
 		if (!hot_all) \
 			return 0; \
 		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
-		on_##name##_x((void *)ctx[0], (s32)ctx[nargs]); \
+		on_##name##_x(__VA_ARGS__); \
 		return 0; \
 	}
 
-/* The same with the second argument; and of a function that returns nothing, with its first. */
-#define EXIT_2ND(name, fn, nargs) \
-	SEC("fexit/" #fn) \
-	int name##_fx(u64 *args) \
-	{ \
-		u64 ctx[nargs + 1] = {}; \
-		if (!hot_all) \
-			return 0; \
-		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
-		on_##name##_x((void *)ctx[1], (s32)ctx[nargs]); \
-		return 0; \
-	}
-
-#define EXIT_VOID(name, fn) \
-	SEC("fexit/" #fn) \
-	int name##_fx(u64 *args) \
-	{ \
-		u64 ctx[1] = {}; \
-		if (!hot_all) \
-			return 0; \
-		bpf_probe_read_kernel(ctx, sizeof(ctx), args); \
-		on_##name##_x((void *)ctx[0]); \
-		return 0; \
-	}
+/* Of nargs arguments: the first or the second, and what was returned; or the only one, and nothing was. */
+#define EXIT(name, fn, nargs) EXIT_(name, fn, nargs + 1, (void *)ctx[0], (s32)ctx[nargs])
+#define EXIT_2ND(name, fn, nargs) EXIT_(name, fn, nargs + 1, (void *)ctx[1], (s32)ctx[nargs])
+#define EXIT_VOID(name, fn) EXIT_(name, fn, 1, (void *)ctx[0])
 
 #endif

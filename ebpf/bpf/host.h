@@ -6,7 +6,8 @@
  * to the end of its request. The key in flight is the address of the request.
  *
  * To be defined by the one that includes it: TRANSPORT, the name in
- * nvme_ctrl_ops, padded to 8 bytes; struct queue, with the driver's tags; driver_setup().
+ * nvme_ctrl_ops, padded to 8 bytes; struct queue, with the driver's tags;
+ * name_addresses(); driver_setup().
  */
 #ifndef NTP_HOST_H
 #define NTP_HOST_H
@@ -183,18 +184,28 @@ INLINE void device_new(u64 key, struct request *rq, struct request_queue *rqq)
 	bpf_map_update_elem(&devices, &key, &d, BPF_ANY);
 }
 
-/* What a connection's name holds of nvme-core. */
-INLINE void name_controller(struct ntp_name *n, struct request *rq, u16 qid)
+/* The first queue is the admin queue; fabrics commands go over all. */
+INLINE void connection_name(struct queue *q, struct request *rq, bool admin_queue, u64 now)
 {
+	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
 	struct nvme_ctrl *ctrl = READ(nvme_req(rq), ctrl);
 	struct nvmf_ctrl_options *opts = READ(ctrl, opts);
 	struct nvmf_host *host = READ(opts, host);
+	struct ntp_name *n = name_reserve();
 
-	n->qid = qid;
+	if (!n) {
+		stat_add(NTP_S_MISS_NAME);
+		return;
+	}
+	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
+	name_addresses(n, q);
+	n->qid = admin_queue ? 0 : READ(hctx, queue_num) + 1;
 	n->instance = READ(ctrl, instance);
 	n->cntlid = READ(ctrl, cntlid);
 	bpf_probe_read_kernel_str(n->hostnqn, sizeof(n->hostnqn), ADDR(host, nqn));
 	bpf_probe_read_kernel_str(n->subnqn, sizeof(n->subnqn), READ(opts, subsysnqn));
+	bpf_ringbuf_submit(n, 0);
+	q->announced = 1;
 }
 
 /* Data the command moves: opcode bits 0-1 give its direction (base specification, opcodes). */

@@ -52,24 +52,6 @@ INLINE u64 send_cqe(void)
 	return OFFSET(struct nvme_rdma_request, sqe) + OFFSET(struct nvme_rdma_qe, cqe);
 }
 
-INLINE void connection_name(struct queue *q, struct request *rq, struct nvme_rdma_queue *rdma, u64 now)
-{
-	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
-	struct nvme_rdma_ctrl *ctrl = READ(rdma, ctrl);
-	struct ntp_name *n = name_reserve();
-
-	if (!n) {
-		stat_add(NTP_S_MISS_NAME);
-		return;
-	}
-	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
-	name_addresses(n, q->cm_id);
-	/* the first queue is the admin queue; fabrics commands go over all */
-	name_controller(n, rq, READ(ctrl, queues) == rdma ? 0 : READ(hctx, queue_num) + 1);
-	bpf_ringbuf_submit(n, 0);
-	q->announced = 1;
-}
-
 INLINE void driver_setup(struct flight *f, struct request *rq, struct blk_mq_hw_ctx *hctx, u64 now)
 {
 	struct nvme_rdma_queue *rdma = READ(to_rdma(rq), queue);
@@ -82,8 +64,11 @@ INLINE void driver_setup(struct flight *f, struct request *rq, struct blk_mq_hw_
 	queue_set_cm(q, READ(rdma, cm_id), READ(rdma, qp));
 	q->tags = (u64)READ(hctx, tags);
 	f->r.conn = q->conn;
-	if (!q->announced)
-		connection_name(q, rq, rdma, now);
+	if (!q->announced) {
+		struct nvme_rdma_ctrl *ctrl = READ(rdma, ctrl);
+
+		connection_name(q, rq, READ(ctrl, queues) == rdma, now);
+	}
 }
 
 /*

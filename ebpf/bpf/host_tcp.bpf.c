@@ -56,24 +56,6 @@ INLINE struct request *from_tcp(struct nvme_tcp_request *req)
 	return (void *)req - SIZEOF(struct request);
 }
 
-INLINE void connection_name(struct queue *q, struct request *rq, struct nvme_tcp_queue *tq, u64 now)
-{
-	struct blk_mq_hw_ctx *hctx = READ(rq, mq_hctx);
-	struct nvme_tcp_ctrl *tctrl = READ(tq, ctrl);
-	struct ntp_name *n = name_reserve();
-
-	if (!n) {
-		stat_add(NTP_S_MISS_NAME);
-		return;
-	}
-	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
-	name_addresses(n, (struct sock *)q->sk);
-	/* the first queue is the admin queue; fabrics commands go over all */
-	name_controller(n, rq, READ(tctrl, queues) == tq ? 0 : READ(hctx, queue_num) + 1);
-	bpf_ringbuf_submit(n, 0);
-	q->announced = 1;
-}
-
 INLINE void driver_setup(struct flight *f, struct request *rq, struct blk_mq_hw_ctx *hctx, u64 now)
 {
 	struct nvme_tcp_queue *tq = READ(to_tcp(rq), queue);
@@ -89,8 +71,11 @@ INLINE void driver_setup(struct flight *f, struct request *rq, struct blk_mq_hw_
 	queue_set_sock(q, sk);
 	q->tags = (u64)READ(hctx, tags);
 	f->r.conn = q->conn;
-	if (!q->announced)
-		connection_name(q, rq, tq, now);
+	if (!q->announced) {
+		struct nvme_tcp_ctrl *ctrl = READ(tq, ctrl);
+
+		connection_name(q, rq, READ(ctrl, queues) == tq, now);
+	}
 }
 
 /*

@@ -102,9 +102,9 @@ INLINE u16 name_address(u8 *to, void *from)
  * The addresses of the connection manager: of an accepted connection those that
  * the host's request carries, so either side has the pair of the other.
  */
-INLINE void name_addresses(struct ntp_name *n, u64 cm_id)
+INLINE void name_addresses(struct ntp_name *n, struct queue *q)
 {
-	struct rdma_cm_id *id = (void *)cm_id;
+	struct rdma_cm_id *id = (void *)q->cm_id;
 
 	n->local_port = name_address(n->local, ADDR(id, route.addr.src_addr));
 	n->remote_port = name_address(n->remote, ADDR(id, route.addr.dst_addr));

@@ -63,21 +63,6 @@ INLINE u32 target_bytes(struct nvme_command *c)
 	return c->sgl_type >> 4 == SGL_KEYED ? c->sgl_length & 0xffffff : c->sgl_length;
 }
 
-INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
-{
-	struct ntp_name *n = name_reserve();
-
-	if (!n) {
-		stat_add(NTP_S_MISS_NAME);
-		return;
-	}
-	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
-	name_addresses(n, q->cm_id);
-	name_controller(n, sq);
-	bpf_ringbuf_submit(n, 0);
-	q->announced = 1;
-}
-
 /*
  * The completion of a receive. The response that goes with it is chosen later
  * by the driver: kept until nvmet_req_init(), for all commands. Of a queue its
@@ -144,18 +129,28 @@ INLINE void on_t_go(struct nvmet_rdma_rsp *rsp)
 }
 ENTRY1(t_go, nvmet_rdma_execute_command, !hot_all)
 
-/* The data of a write is here; or never comes, and the driver drops the command without a response. */
-INLINE void on_t_read_done(void *cq, struct ib_wc *wc)
+/*
+ * The command whose data was moved by RDMA; none if that failed, for the driver
+ * then drops the command, without a response.
+ */
+INLINE struct flight *data_moved(struct ib_wc *wc, u64 cqe)
 {
-	u64 key = key_of(of_completion(wc, OFFSET(struct nvmet_rdma_rsp, read_cqe)));
+	u64 key = key_of(of_completion(wc, cqe));
 	struct flight *f = flight_of(key);
 
-	if (!f)
-		return;
-	if (!READ(wc, status))
-		f->r.at[NTP_RT_READ_DONE] = bpf_ktime_get_ns();
-	else if (flight_del(key))
+	if (!f || !READ(wc, status))
+		return f;
+	if (flight_del(key))
 		stat_add(NTP_S_LOST_CLOSED);
+	return NULL;
+}
+
+INLINE void on_t_read_done(void *cq, struct ib_wc *wc)
+{
+	struct flight *f = data_moved(wc, OFFSET(struct nvmet_rdma_rsp, read_cqe));
+
+	if (f)
+		f->r.at[NTP_RT_READ_DONE] = bpf_ktime_get_ns();
 }
 ENTRY2(t_read_done, nvmet_rdma_read_data_done, !hot_all)
 
@@ -208,17 +203,12 @@ EXIT_VOID(t_post, nvmet_rdma_queue_response)
 /* Protection information only: the data was written and is checked, the response is posted. */
 INLINE void on_t_write_done(void *cq, struct ib_wc *wc)
 {
-	u64 key = key_of(of_completion(wc, OFFSET(struct nvmet_rdma_rsp, write_cqe)));
-	struct flight *f = flight_of(key);
+	struct flight *f = data_moved(wc, OFFSET(struct nvmet_rdma_rsp, write_cqe));
 
 	if (!f)
 		return;
-	if (!READ(wc, status)) {
-		f->r.at[NTP_RT_SEND_LAST] = bpf_ktime_get_ns();
-		f->r.at[NTP_RT_SEND_END] = 0;
-	} else if (flight_del(key)) {
-		stat_add(NTP_S_LOST_CLOSED);
-	}
+	f->r.at[NTP_RT_SEND_LAST] = bpf_ktime_get_ns();
+	f->r.at[NTP_RT_SEND_END] = 0;
 }
 ENTRY2(t_write_done, nvmet_rdma_write_data_done, !hot_all)
 
@@ -239,26 +229,14 @@ INLINE void on_t_send_done(void *cq, struct ib_wc *wc)
 }
 ENTRY2(t_send_done, nvmet_rdma_send_done, !hot_all)
 
-/*
- * A connection goes, and its commands with it: those whose response was not
- * sent never end. nvmet_rdma_alloc_rsps() makes two for each entry of the receive
- * queue, whose size the host names: at most 256 (Linux hosts from 6.0 on), 1024 before.
- */
-#define QUEUE_RSPS 2048
+/* The queue's size is named by the host: at most 256 (Linux hosts from 6.0 on), 1024 before. */
 INLINE void on_t_release(void *work)
 {
 	struct nvmet_rdma_queue *queue = work - OFFSET(struct nvmet_rdma_queue, release_work);
 	u64 rsps = (u64)READ(queue, rsps);
-	u32 n = READ(queue, recv_queue_size) * 2;
 
-	/* Not hot_all here: see target_tcp.bpf.c */
-	if (!rsps)
-		return;
-	for (u32 i = 0; i < QUEUE_RSPS && i < n; i++) {
-		u64 key = key_of((void *)(rsps + i * SIZEOF(struct nvmet_rdma_rsp)));
-
-		if (flight_of(key) && flight_del(key))
-			stat_add(NTP_S_LOST_CLOSED);
-	}
+	/* nvmet_rdma_alloc_rsps() makes two for each entry of the receive queue */
+	if (rsps)
+		closed(key_of((void *)rsps), SIZEOF(struct nvmet_rdma_rsp), READ(queue, recv_queue_size) * 2);
 }
 ENTRY1(t_release, nvmet_rdma_release_queue_work, 0)

@@ -124,21 +124,6 @@ INLINE void read_at(struct queue *q, u64 now, u64 *arrived_ns, u64 *read_ns)
 	*read_ns = ns > q->pdu_ns ? ns : q->pdu_ns;
 }
 
-INLINE void connection_name(struct queue *q, struct nvmet_sq *sq, u64 now)
-{
-	struct ntp_name *n = name_reserve();
-
-	if (!n) {
-		stat_add(NTP_S_MISS_NAME);
-		return;
-	}
-	name_init(n, NTP_NAME_CONNECTION, q->conn, now);
-	name_addresses(n, (struct sock *)q->sk);
-	name_controller(n, sq);
-	bpf_ringbuf_submit(n, 0);
-	q->announced = 1;
-}
-
 INLINE struct nvmet_sq *sq_of(struct nvmet_req *req)
 {
 	return ADDR(READ(to_tcp(req), queue), nvme_sq);
@@ -328,29 +313,13 @@ INLINE void on_t_sendpage_x(struct socket *sock, s32 ret)
 EXIT(t_sendpage, kernel_sendpage, 5)
 EXIT(t_sendmsg, sock_sendmsg, 2)
 
-/*
- * A connection goes, and its commands with it: those whose response was not
- * sent never end. nvmet_tcp_install_queue() makes two for each entry of the queue,
- * which has 1024 at most (NVMET_MAX_QUEUE_SIZE).
- */
-#define QUEUE_CMDS 2048
+/* nvmet_tcp_install_queue() makes two for each entry of the queue, which has 1024 at most (NVMET_MAX_QUEUE_SIZE). */
 INLINE void on_t_release(void *work)
 {
 	struct nvmet_tcp_queue *queue = work - OFFSET(struct nvmet_tcp_queue, release_work);
 	u64 cmds = (u64)READ(queue, cmds);
-	u32 n = READ(queue, nr_cmds);
 
-	/*
-	 * Not hot_all here: knowing it, clang enters the loop in its middle, and
-	 * 6.1's verifier refuses an edge that falls back into the loop's head.
-	 */
-	if (!cmds)
-		return;
-	for (u32 i = 0; i < QUEUE_CMDS && i < n; i++) {
-		u64 key = key_of((void *)(cmds + i * SIZEOF(struct nvmet_tcp_cmd)));
-
-		if (flight_of(key) && flight_del(key))
-			stat_add(NTP_S_LOST_CLOSED);
-	}
+	if (cmds)
+		closed(key_of((void *)cmds), SIZEOF(struct nvmet_tcp_cmd), READ(queue, nr_cmds));
 }
 ENTRY1(t_release, nvmet_tcp_release_queue_work, 0)

@@ -75,8 +75,9 @@ INLINE u64 arrival_of(struct queue *q, u32 seq)
 	return 0;
 }
 
-INLINE void name_addresses(struct ntp_name *n, struct sock *sk)
+INLINE void name_addresses(struct ntp_name *n, struct queue *q)
 {
+	struct sock *sk = (void *)q->sk;
 	u16 family = READ(sk, __sk_common.skc_family);
 
 	if (family == 10 /* AF_INET6 */) {

@@ -133,6 +133,11 @@ impl Hook {
         (self.handler, self.kind)
     }
 
+    /// Name, in a recording's totals, of how often the kernel skipped it.
+    pub fn skipped(&self) -> String {
+        format!("{}_skipped", self.handler)
+    }
+
     /// Name of the program for one way to hook it.
     pub fn program(&self, how: How) -> String {
         format!("{}{}", self.handler, how.suffix())

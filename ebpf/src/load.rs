@@ -127,16 +127,16 @@ impl Session {
         })
     }
 
-    /// How often the kernel skipped each handler since it was loaded, because
-    /// a program was running on that CPU already. Kernels count it from 5.12
+    /// How often the kernel skipped each handler since it was loaded, by
+    /// [`Hook::skipped`], because a program was running on that CPU already. Kernels count it from 5.12
     /// on, and never all of a kprobe's: a handler of which nothing is known is left
     /// out, as is 0 for a kprobe.
-    pub fn misses(&self) -> BTreeMap<&'static str, u64> {
+    pub fn misses(&self) -> BTreeMap<String, u64> {
         let mut out = BTreeMap::new();
         for l in &self.loaded {
             match sys::prog_misses(l.program.as_fd()) {
                 Ok(Some(n)) if n > 0 || l.at.how != How::Kprobe => {
-                    *out.entry(l.hook.handler).or_default() += n;
+                    *out.entry(l.hook.skipped()).or_default() += n;
                 }
                 _ => {}
             }

@@ -5,7 +5,7 @@ use crate::TOOL;
 use crate::options::Options;
 use anyhow::Result;
 use ntp_ebpf::Stats;
-use ntp_ebpf::hooks::OBJECTS;
+use ntp_ebpf::hooks::{Hook, OBJECTS};
 use ntp_fmt::model::Model;
 use ntp_fmt::{content, live, text};
 use ntp_record::cause::{Book, list};
@@ -169,18 +169,12 @@ impl Progress {
     }
 }
 
-/// Commands of which the beginning was skipped: nothing else knows of them.
+/// Commands of which the beginning was skipped, at most: nothing else knows of them.
 fn unseen(totals: &Totals) -> u64 {
-    let first: BTreeSet<String> = OBJECTS
-        .iter()
-        .flat_map(|object| object.hooks)
-        .filter(|hook| hook.last)
-        .map(|hook| format!("{}_skipped", hook.handler))
-        .collect();
-    first
-        .iter()
-        .filter_map(|cause| totals.misses.get(cause))
-        .sum()
+    let hooks = OBJECTS.iter().flat_map(|object| object.hooks);
+    let first: BTreeSet<String> = hooks.filter(|hook| hook.last).map(Hook::skipped).collect();
+    let counted = first.iter().filter_map(|cause| totals.misses.get(cause));
+    counted.sum()
 }
 
 /// The -s that would have given about a thousand records, when this one gave

@@ -58,9 +58,7 @@ impl Source for Kernel {
             .readout
             .stats()
             .context("counters of the kernel programs")?;
-        for (handler, n) in self.session.misses() {
-            stats.misses.insert(format!("{handler}_skipped"), n);
-        }
+        stats.misses.extend(self.session.misses());
         Ok(stats)
     }
 

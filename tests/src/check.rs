@@ -114,7 +114,6 @@ const UNSURE: &[(&str, &[Point])] = &[
             target::DATA_ARRIVED,
             target::DATA_READ,
             target::EXECUTE,
-            target::BIO_DONE,
             target::R2T_QUEUED,
             target::RESP_QUEUED,
         ],
@@ -378,6 +377,9 @@ fn have_points(what: &str, r: &Recording, points: &[Point]) {
         let missing = r.records.iter().filter(|r| r.time(*point).is_none());
         let missing = missing.count();
         // What is not sure is there mostly.
+        if unsure.contains(point) && missing > 0 {
+            println!("{what}: {} missing in {missing} of {n}", point.name);
+        }
         let allowed = match unsure.contains(point) {
             true => n / 5 + allowed,
             false => allowed,
