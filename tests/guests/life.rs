@@ -146,13 +146,16 @@ fn connections(kernel: &str) {
         "{kernel}"
     );
 
-    // The target goes for good, and the host gives up after 3 s.
-    let script = format!(
-        "{}({}) & f=$!; sleep 2; {unlink}; wait $f; wait_for 20 test ! -e /sys/class/nvme/$c; {link}",
-        connect("reconnect_delay=1,ctrl_loss_tmo=3"),
-        fio(20, "")
-    );
-    ran(kernel, &mut m, "controller lost", &script);
+    // The target goes for good, and the host gives up after 3 s. 5.10 does not survive that, recorded
+    // or not: nvme_requeue_work() sends over a socket that was released (kernel_sendpage).
+    if kernel != "5.10" {
+        let script = format!(
+            "{}({}) & f=$!; sleep 2; {unlink}; wait $f; wait_for 20 test ! -e /sys/class/nvme/$c; {link}",
+            connect("reconnect_delay=1,ctrl_loss_tmo=3"),
+            fio(20, "")
+        );
+        ran(kernel, &mut m, "controller lost", &script);
+    }
 
     // What was recorded while connecting is what a kernel reads to find partitions.
     let script = format!("{}true", connect(""));
@@ -384,6 +387,12 @@ fn recorders_6_1() {
 #[ignore = "make lab-all"]
 fn recorders_6_12() {
     recorders(KERNELS[1]);
+}
+
+#[test]
+#[ignore = "make lab-all"]
+fn connections_5_10() {
+    connections(OTHERS[0]);
 }
 
 #[test]

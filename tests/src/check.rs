@@ -107,17 +107,7 @@ pub const R2T: Points = Points {
 /// Points that kernels with such a release miss in more than one command of a hundred.
 const UNSURE: &[(&str, &[Point])] = &[
     // Kprobes only: one that an interrupt brings while another runs is missed.
-    (
-        "5.10.",
-        &[
-            target::ARRIVED,
-            target::DATA_ARRIVED,
-            target::DATA_READ,
-            target::EXECUTE,
-            target::R2T_QUEUED,
-            target::RESP_QUEUED,
-        ],
-    ),
+    ("5.10.", &[target::R2T_QUEUED, target::RESP_QUEUED]),
     // Real time: the thread that sends loses its CPU to those that handle the packet, and
     // the command may have ended before the send call returns. Programs lose it too, and are
     // then skipped on that CPU.
